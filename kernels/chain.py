@@ -1,0 +1,143 @@
+"""A chain: ordered ops with parameter values, checked as a whole, and its two notations (JSON and text)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from kernels.errors import InputError, UnknownNameError
+from kernels.op import OpParams
+from kernels.registry import AnyOp, all_ops, find_op
+
+MAX_OPS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One op with its parameter values."""
+
+    op: AnyOp
+    params: OpParams
+
+    def to_json(self) -> dict[str, Any]:
+        return {"op": self.op.name, "params": self.params.model_dump(mode="json")}
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{k}={v!r}" for k, v in self.params.model_dump(mode="json").items())
+        return f"{self.op.name}({values})"
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Ordered steps and a version. Immutable: a change is a new chain, swapped whole at a frame boundary."""
+
+    steps: tuple[Step, ...] = ()
+    version: int = 1
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """As ``PUT …/chain`` takes it under ``ops``."""
+        return [step.to_json() for step in self.steps]
+
+    def __str__(self) -> str:
+        return " | ".join(str(step) for step in self.steps)
+
+
+def make_chain(ops: Sequence[Mapping[str, Any]], *, version: int = 1, field: str = "ops") -> Chain:
+    """A chain from ``[{"op": "gamma", "params": {"gamma": 1.2}}, …]``; an empty list passes pixels through.
+
+    Raises:
+        InputError: names the whole path (``ops[1].params.ksize``) and what is allowed.
+    """
+    if isinstance(ops, (str, bytes)) or not isinstance(ops, Sequence):
+        raise InputError(field, "must be a list of operations", '[{"op": NAME, "params": {…}}, …]')
+    if len(ops) > MAX_OPS:
+        raise InputError(field, f"{len(ops)} operations are too many", f"0 to {MAX_OPS}")
+    return Chain(tuple(make_step(item, f"{field}[{i}]") for i, item in enumerate(ops)), version)
+
+
+def make_step(item: Mapping[str, Any], field: str) -> Step:
+    """One checked step from ``{"op": NAME, "params": {…}}``; Raises InputError like :func:`make_chain`."""
+    if not isinstance(item, Mapping):
+        raise InputError(field, "must be an object", '{"op": NAME, "params": {…}}')
+    for key in item:
+        if key not in ("op", "params"):
+            raise UnknownNameError(f"{field}.{key}", "key", str(key), ("op", "params"))
+    if not isinstance(item.get("op"), str):
+        raise InputError(f"{field}.op", "must be the name of an operation", ", ".join(all_ops()))
+    op = find_op(item["op"], f"{field}.op")
+    params = item.get("params", {})
+    if not isinstance(params, Mapping):
+        raise InputError(f"{field}.params", "must be an object", ", ".join(op.Params.model_fields) or "{}")
+    return Step(op, make_params(op, params, f"{field}.params"))
+
+
+def make_params(op: AnyOp, values: Mapping[str, Any], field: str) -> OpParams:
+    """The op's parameter model from plain values.
+
+    Raises:
+        InputError: the first value that is wrong, with its path and what is allowed.
+    """
+    known = op.Params.model_fields
+    for key in values:
+        if key not in known:
+            raise UnknownNameError(f"{field}.{key}", f"parameter of {op.name}", str(key), known)
+    try:
+        params: OpParams = op.Params.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        shown = repr(first["input"])
+        shown = shown if len(shown) <= 60 else shown[:57] + "…"
+        message = first["msg"].removeprefix("Value error, ")
+        path = f"{field}.{name}" if name else field
+        raise InputError(path, f"{shown}: {message}", allowed_values(op, name)) from None
+    return params
+
+
+def allowed_values(op: AnyOp, name: str) -> str:
+    """What a parameter takes, for people: ``integer, 1 to 31 in steps of 2``."""
+    schema = op.Params.model_json_schema().get("properties", {}).get(name, {})
+    if "enum" in schema:
+        return ", ".join(map(repr, schema["enum"]))
+    parts = [str(schema.get("type", "see the schema"))]
+    if "minimum" in schema and "maximum" in schema:
+        step = schema.get("x-step")
+        whole = schema.get("type") == "integer" and step not in (None, 1)
+        parts.append(f"{schema['minimum']:g} to {schema['maximum']:g}" + (f" in steps of {step}" if whole else ""))
+    return ", ".join(parts)
+
+
+def parse_chain(text: str, *, version: int = 1, field: str = "chain") -> Chain:
+    """A chain from ``gaussian_blur(ksize=5, sigma=0) | gamma(gamma=1.2) | sobel``; "" passes pixels through.
+
+    Raises:
+        InputError: says which operation and what is wrong.
+    """
+    items: list[dict[str, Any]] = []
+    for index, part in enumerate(text.split("|") if text.strip() else ()):
+        path = f"{field}[{index}]"
+        example = "NAME(parameter=value, …), e.g. gaussian_blur(ksize=5)"
+        try:
+            node = ast.parse(part.strip(), mode="eval").body
+        except (SyntaxError, ValueError):
+            raise InputError(path, f"{part.strip()!r} is not an operation", example) from None
+        if isinstance(node, ast.Name):
+            items.append({"op": node.id, "params": {}})
+            continue
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args):
+            raise InputError(path, f"{part.strip()!r} is not an operation", example)
+        params: dict[str, Any] = {}
+        for keyword in node.keywords:
+            if keyword.arg is None or keyword.arg in params:
+                raise InputError(path, f"{part.strip()!r} must give each parameter once by name", example)
+            try:
+                params[keyword.arg] = ast.literal_eval(keyword.value)
+            except (ValueError, TypeError, SyntaxError):
+                shown = ast.unparse(keyword.value)
+                raise InputError(f"{path}.params.{keyword.arg}", f"{shown!r} is not a plain value") from None
+        items.append({"op": node.func.id, "params": params})
+    return make_chain(items, version=version, field=field)

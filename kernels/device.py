@@ -1,0 +1,338 @@
+"""The device seam: everything above it is the same with a GPU, without one, and in tests.
+
+Three devices: :class:`CudaDevice`, :class:`HostDevice` (OpenCV on the CPU) and :class:`NullDevice` (computes nothing;
+tests script its delays and failures). With :mod:`kernels.memory` the only file that calls CuPy's device API.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal, Protocol
+
+from kernels.errors import DeviceFailedError, DeviceUnavailableError, InputError, PinholeError
+from kernels.image import ImageView
+from kernels.memory import CUDA_ERROR_MEMORY_ALLOCATION, HostMemory, Ledger, MappedMemory, PageMemory
+from kernels.op import OpParams
+from kernels.plan import Plan
+
+WaitMode = Literal["block", "spin"]
+MEMORY_STRATEGIES = ("zero_copy", "host")
+
+
+class Completion(Protocol):
+    """The end of one submitted frame: what a slot waits for before anyone reads its result or writes it again."""
+
+    def done(self) -> bool:
+        """True once the device has finished with both pictures. Never blocks.
+
+        Raises:
+            DeviceFailedError: the work failed.
+        """
+
+    def wait(self) -> None:
+        """Block until :meth:`done`; raises what it raises."""
+
+    def gpu_ns(self) -> int | None:
+        """Nanoseconds the device worked on the frame, once done; None where the device does not tell."""
+
+
+class Executor(Protocol):
+    """Runs one plan, for one camera, in one stage thread."""
+
+    @property
+    def plan(self) -> Plan: ...
+
+    def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
+        """Process ``source`` into ``result`` with one whole parameter set; returns before the device is done.
+
+        Both views must stay valid and unwritten by others until the completion is done. Allocates and compiles
+        nothing.
+
+        Raises:
+            DeviceFailedError: the launch failed.
+        """
+
+    def close(self) -> None:
+        """Wait for the work in flight and release scratch memory; idempotent."""
+
+
+class Device(ABC):
+    """One place where chains run. Thread-safe; executors are not."""
+
+    backend: ClassVar[str]
+    memory: ClassVar[str]
+    name: str
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+
+    def activate(self) -> None:
+        """Make the device current in the calling thread; each thread that uses it calls this first."""
+
+    @abstractmethod
+    def allocate_slot(self, nbytes: int) -> HostMemory:
+        """Host memory for a slot, visible to the device in place. Raises OutOfMemoryError."""
+
+    @abstractmethod
+    def make_executor(self, plan: Plan, wait: WaitMode = "block") -> Executor:
+        """Compile what the plan needs and allocate its scratch: slow, never on the frame path.
+
+        Raises:
+            OutOfMemoryError, CompileError, DeviceFailedError
+        """
+
+    def describe(self) -> dict[str, Any]:
+        """For state and logs: backend, memory strategy, name and what the device says of itself."""
+        return {"backend": self.backend, "memory": self.memory, "name": self.name}
+
+    def check(self) -> None:
+        """Raise DeviceFailedError if the device cannot be used any more; quick, for health."""
+
+    def close(self) -> None:
+        """Release the device; executors and slots must be closed before."""
+
+
+class DoneNow:
+    """The completion of work that was finished when submit returned."""
+
+    def done(self) -> bool:
+        return True
+
+    def wait(self) -> None:
+        return None
+
+    def gpu_ns(self) -> int | None:
+        return None
+
+
+class HostDevice(Device):
+    """The CPU with OpenCV: works anywhere, no GPU memory involved."""
+
+    backend = "opencv"
+    memory = "host"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.name = f"OpenCV on {len(os.sched_getaffinity(0))} CPU cores"
+
+    def allocate_slot(self, nbytes: int) -> HostMemory:
+        return PageMemory(nbytes, self.ledger)
+
+    def make_executor(self, plan: Plan, wait: WaitMode = "block") -> Executor:
+        from kernels.run_cpu import CpuExecutor
+
+        return CpuExecutor(plan)
+
+
+class NullDevice(Device):
+    """Computes nothing, on purpose: frames pass, results keep what they held. For tests of everything around it.
+
+    ``delay_s`` is how long after submit a frame is done; ``fail_submit`` and ``fail_wait`` are raised once each if set.
+    ``on_done`` is called with (source, result) when a frame's time is up, from whichever thread asks first.
+    """
+
+    backend = "null"
+    memory = "host"
+    name = "null device"
+
+    def __init__(self, delay_s: float = 0.0) -> None:
+        super().__init__()
+        self.delay_s = delay_s
+        self.fail_allocation: PinholeError | None = None
+        self.fail_submit: Exception | None = None
+        self.fail_wait: Exception | None = None
+        self.on_done: Any = None
+        self.submitted = 0
+
+    def allocate_slot(self, nbytes: int) -> HostMemory:
+        if self.fail_allocation is not None:
+            raise self.fail_allocation
+        return PageMemory(nbytes, self.ledger)
+
+    def make_executor(self, plan: Plan, wait: WaitMode = "block") -> Executor:
+        return NullExecutor(self, plan)
+
+
+class NullExecutor:
+    """See :class:`NullDevice`."""
+
+    def __init__(self, device: NullDevice, plan: Plan) -> None:
+        self._device = device
+        self.plan = plan
+
+    def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
+        device = self._device
+        if (error := device.fail_submit) is not None:
+            device.fail_submit = None
+            raise error
+        device.submitted += 1
+        return NullCompletion(device, source, result)
+
+    def close(self) -> None:
+        return None
+
+
+class NullCompletion:
+    """Done ``delay_s`` after it was made."""
+
+    def __init__(self, device: NullDevice, source: ImageView, result: ImageView) -> None:
+        self._device = device
+        self._views = (source, result)
+        self._due_ns = time.monotonic_ns() + int(device.delay_s * 1e9)
+        self._lock = threading.Lock()
+        self._finished = False
+
+    def done(self) -> bool:
+        if time.monotonic_ns() < self._due_ns:
+            return False
+        with self._lock:
+            if not self._finished:
+                self._finished = True
+                if self._device.on_done is not None:
+                    self._device.on_done(*self._views)
+        return True
+
+    def wait(self) -> None:
+        time.sleep(max(0, self._due_ns - time.monotonic_ns()) / 1e9)
+        self.done()
+        if (error := self._device.fail_wait) is not None:
+            self._device.fail_wait = None
+            raise error
+
+    def gpu_ns(self) -> int | None:
+        return None
+
+
+class CudaDevice(Device):
+    """One CUDA device. Nothing touches CUDA before this is made, so a process may fork until then."""
+
+    backend = "cuda"
+    memory = "zero_copy"
+
+    def __init__(self, index: int = 0) -> None:
+        super().__init__()
+        if (reason := cuda_absence(index)) is not None:
+            raise DeviceUnavailableError(reason)
+        from cupy.cuda import Device as CupyDevice
+        from cupy.cuda import runtime
+
+        self.index = index
+        self._pid = os.getpid()
+        with cuda_errors("cudaGetDeviceProperties"):
+            properties = runtime.getDeviceProperties(index)
+            attributes = CupyDevice(index).attributes
+        self.name = properties["name"].decode()
+        self.architecture = f"{properties['major']}{properties['minor']}"
+        self.integrated = bool(attributes.get("Integrated", 0))
+        self.l2_bytes = int(properties["l2CacheSize"])
+        self.multiprocessors = int(properties["multiProcessorCount"])
+        self.driver = runtime.driverGetVersion()
+        if not attributes.get("CanMapHostMemory", 0):
+            raise DeviceUnavailableError(f"{self.name} cannot map host memory; use --memory host")
+
+    def activate(self) -> None:
+        if os.getpid() != self._pid:
+            raise DeviceUnavailableError(
+                "CUDA was initialised in another process and this one was forked from it; use the spawn start method"
+            )
+        from cupy.cuda import runtime
+
+        with cuda_errors("cudaSetDevice"):
+            runtime.setDevice(self.index)
+
+    def allocate_slot(self, nbytes: int) -> HostMemory:
+        self.activate()
+        with cuda_errors("cudaHostAlloc"):
+            return MappedMemory(nbytes, self.ledger)
+
+    def make_executor(self, plan: Plan, wait: WaitMode = "block") -> Executor:
+        from kernels.run_cuda import CudaExecutor
+
+        self.activate()
+        return CudaExecutor(self, plan, wait)
+
+    def describe(self) -> dict[str, Any]:
+        major, minor = divmod(self.driver // 10, 100)
+        return {
+            **super().describe(),
+            "index": self.index,
+            "compute_capability": f"{self.architecture[:-1]}.{self.architecture[-1]}",
+            "integrated": self.integrated,
+            "cuda_driver": f"{major}.{minor}",
+        }
+
+    def check(self) -> None:
+        from cupy.cuda import runtime
+
+        self.activate()
+        with cuda_errors("cudaMemGetInfo"):
+            runtime.memGetInfo()
+
+
+@contextmanager
+def cuda_errors(call: str) -> Iterator[None]:
+    """Map CUDA errors raised inside to DeviceFailedError: the one place where CuPy's error classes are known."""
+    from cupy.cuda import driver, runtime
+
+    try:
+        yield
+    except runtime.CUDARuntimeError as error:
+        raise failure(call, error.status, str(error)) from error
+    except driver.CUDADriverError as error:
+        raise failure(call, error.status, str(error)) from error
+
+
+# Codes after which the context is gone (CUDA runtime API, "cudaError"): illegal address, launch timeout,
+# hardware stack error, illegal instruction, misaligned address, invalid address space, invalid pc, launch failure, ECC.
+_STICKY_CODES = frozenset({214, 700, 702, 714, 715, 716, 717, 718, 719})
+
+
+def failure(call: str, code: int, text: str) -> DeviceFailedError:
+    """The DeviceFailedError of a CUDA result code."""
+    sticky = code in _STICKY_CODES
+    advice = (
+        "the CUDA context of this process is lost; restart it"
+        if sticky
+        else "free device memory or use fewer cameras"
+        if code == CUDA_ERROR_MEMORY_ALLOCATION
+        else "see the CUDA documentation of this code"
+    )
+    return DeviceFailedError(call, code, text.split(":")[0], sticky, advice)
+
+
+def cuda_absence(index: int = 0) -> str | None:
+    """Why CUDA device ``index`` cannot be used, or None if it can."""
+    try:
+        from cupy.cuda import runtime
+    except ImportError as error:
+        return f"CuPy is not installed ({error}); install the extra cuda12 or cuda13"
+    try:
+        count: int = runtime.getDeviceCount()
+    except runtime.CUDARuntimeError as error:
+        return f"no CUDA driver or device: {error}"
+    return None if index < count else f"CUDA device {index} does not exist; there are {count}"
+
+
+def open_device(memory: str | None = None, index: int = 0) -> tuple[Device, str]:
+    """The device for a memory strategy, and in words why it is that one; None means zero_copy where there is a GPU.
+
+    Raises:
+        InputError: no such strategy.
+        DeviceUnavailableError: ``zero_copy`` was asked for by name and there is no usable GPU.
+    """
+    if memory not in (None, *MEMORY_STRATEGIES):
+        raise InputError("memory", f"unknown strategy {memory!r}", ", ".join(MEMORY_STRATEGIES))
+    if memory == "host":
+        return HostDevice(), "host was asked for"
+    reason = cuda_absence(index)
+    if reason is None:
+        device = CudaDevice(index)
+        return device, "zero_copy: the GPU reads and writes the slots in place"
+    if memory is None:
+        return HostDevice(), f"host, as there is no usable GPU: {reason}"
+    raise DeviceUnavailableError(f"memory zero_copy was asked for: {reason}; use --memory host")

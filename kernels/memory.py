@@ -1,0 +1,201 @@
+"""Owners of host and device memory. With :mod:`kernels.device`, the only file that calls CuPy's allocation API.
+
+An owner releases in ``close()``, once, in any thread; using it afterwards raises; forgetting it is a ResourceWarning.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import threading
+import warnings
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+
+from kernels.errors import MemoryClosedError, OutOfMemoryError
+from kernels.image import Pixels
+
+CUDA_ERROR_MEMORY_ALLOCATION = 2
+
+
+class Ledger:
+    """Bytes held now, by kind (``pinned``, ``host``, ``device``). Thread-safe; never on the frame path."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, int] = {}
+
+    def add(self, kind: str, nbytes: int) -> None:
+        with self._lock:
+            self._held[kind] = self._held.get(kind, 0) + nbytes
+
+    def held(self, kind: str) -> int:
+        """Bytes of that kind that are allocated and not yet released."""
+        with self._lock:
+            return self._held.get(kind, 0)
+
+
+class HostMemory(Protocol):
+    """Host memory that a device may see. ``array`` is (nbytes,) uint8, page-aligned; ``dev_ptr`` None without GPU."""
+
+    @property
+    def array(self) -> Pixels: ...
+    @property
+    def dev_ptr(self) -> int | None: ...
+    @property
+    def nbytes(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class _Owner:
+    kind = "host"
+
+    def __init__(self, nbytes: int, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._nbytes = nbytes
+        self._lock = threading.Lock()
+        self._open = True
+        ledger.add(self.kind, nbytes)
+
+    @property
+    def nbytes(self) -> int:
+        return self._nbytes
+
+    def close(self) -> None:
+        """Release the memory; idempotent. No view of it may be used afterwards."""
+        with self._lock:
+            if not self._open:
+                return
+            self._open = False
+        self._release()
+        self._ledger.add(self.kind, -self._nbytes)
+
+    def _release(self) -> None:
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        if not self._open:
+            raise MemoryClosedError(f"{type(self).__name__} of {self._nbytes} bytes was used after close()")
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):
+            warnings.warn(f"unclosed {type(self).__name__} of {self._nbytes} bytes", ResourceWarning, stacklevel=2)
+            self.close()
+
+
+class PageMemory(_Owner):
+    """Ordinary page-aligned host memory (an anonymous mapping), returned to the system at once on close."""
+
+    def __init__(self, nbytes: int, ledger: Ledger) -> None:
+        try:
+            self._map = mmap.mmap(-1, max(nbytes, 1))
+        except (OSError, OverflowError, ValueError) as error:
+            remedy = "lower the picture size or the ring (fewer slots)"
+            raise OutOfMemoryError("host memory", nbytes, available_host_bytes(), remedy) from error
+        super().__init__(nbytes, ledger)
+        self._array: Pixels | None = np.frombuffer(self._map, np.uint8)
+
+    @property
+    def array(self) -> Pixels:
+        self._check()
+        assert self._array is not None
+        return self._array
+
+    @property
+    def dev_ptr(self) -> None:
+        return None
+
+    def _release(self) -> None:
+        self._array = None
+        try:
+            self._map.close()
+        except BufferError:
+            # A caller still holds a view: the mapping then goes with its last view, never under it.
+            del self._map
+
+
+class MappedMemory(_Owner):
+    """Pinned host memory that the GPU reads and writes in place: cudaHostAlloc, mapped and portable."""
+
+    kind = "pinned"
+
+    def __init__(self, nbytes: int, ledger: Ledger) -> None:
+        from cupy.cuda import runtime
+
+        asked = max(nbytes, 1)
+        try:
+            self._ptr: int = runtime.hostAlloc(asked, runtime.hostAllocMapped | runtime.hostAllocPortable)
+        except runtime.CUDARuntimeError as error:
+            if error.status != CUDA_ERROR_MEMORY_ALLOCATION:
+                raise
+            remedy = "lower the picture size or the ring, or raise the container's memory limit"
+            raise OutOfMemoryError("pinned host memory", nbytes, available_host_bytes(), remedy) from error
+        super().__init__(nbytes, ledger)
+        # CuPy has no hostGetDevicePointer; the attributes carry the same address.
+        self._dev_ptr: int = runtime.pointerGetAttributes(self._ptr).devicePointer
+        self._array = np.ctypeslib.as_array((ctypes.c_uint8 * asked).from_address(self._ptr))[:nbytes]
+
+    @property
+    def array(self) -> Pixels:
+        self._check()
+        return self._array
+
+    @property
+    def dev_ptr(self) -> int:
+        self._check()
+        return self._dev_ptr
+
+    def _release(self) -> None:
+        from cupy.cuda import runtime
+
+        runtime.freeHost(self._ptr)
+
+
+class DeviceMemory(_Owner):
+    """Memory on the current CUDA device (cudaMalloc), 256-byte aligned."""
+
+    kind = "device"
+
+    def __init__(self, nbytes: int, ledger: Ledger) -> None:
+        from cupy.cuda import runtime
+
+        try:
+            self._ptr: int = runtime.malloc(max(nbytes, 1))
+        except runtime.CUDARuntimeError as error:
+            if error.status != CUDA_ERROR_MEMORY_ALLOCATION:
+                raise
+            free = runtime.memGetInfo()[0]
+            raise OutOfMemoryError(
+                "device memory", nbytes, free, "lower the picture size or use fewer cameras"
+            ) from error
+        super().__init__(nbytes, ledger)
+
+    @property
+    def ptr(self) -> int:
+        self._check()
+        return self._ptr
+
+    def _release(self) -> None:
+        from cupy.cuda import runtime
+
+        runtime.free(self._ptr)
+
+
+def available_host_bytes() -> int | None:
+    """MemAvailable of the machine in bytes, None where /proc/meminfo does not tell."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None

@@ -1,0 +1,137 @@
+"""What an operation is: parameters, a CUDA form and a CPU form, all in one file of :mod:`kernels.ops`.
+
+An op is stateless; one instance serves every camera. Its result is defined exactly (see DESIGN.md): 8 bit in, 8 bit
+out, round half up, saturate, border reflect-101. How its CUDA form looks depends on the base class it takes:
+
+* :class:`TableOp` — point op on single values: a 256-entry table, the same bytes on CPU and GPU.
+* :class:`SeparableOp` — symmetric stencil with integer taps of sum 256: ``(ΣΣ taps·taps·v + 2^15) >> 16``.
+* :class:`WindowOp` — any other stencil: a CUDA function of the values around a pixel.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import Any, ClassVar, Generic, TypeVar
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+from kernels.image import Pixels
+
+MAX_RADIUS_PX = 15
+
+
+class OpKind(Enum):
+    """How an op reads its input; decides what it can be fused with."""
+
+    POINT = "point"
+    STENCIL = "stencil"
+
+
+class OpParams(BaseModel):
+    """Base of every op's parameters: unknown keys, wrong types, NaN and infinities are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+P = TypeVar("P", bound=OpParams)
+
+
+class Scratch:
+    """Small CPU buffers that an op keeps between frames, by name. Not thread-safe: one per executor."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, Pixels] = {}
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """An array over the buffer of that name, which only ever grows; contents stale."""
+        nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        buffer = self._buffers.get(name)
+        if buffer is None or buffer.nbytes < nbytes:
+            buffer = self._buffers[name] = np.empty(nbytes, np.uint8)
+        return buffer[:nbytes].view(dtype).reshape(shape)
+
+
+class Op(ABC, Generic[P]):
+    """One image operation. ``name`` is also its file's name; ``Params`` its parameter model with units and help."""
+
+    name: ClassVar[str]
+    kind: ClassVar[OpKind]
+    Params: type[P]
+
+    @property
+    def summary(self) -> str:
+        """The first line of the class's docstring."""
+        return (type(self).__doc__ or "").strip().split("\n")[0]
+
+    @abstractmethod
+    def radius(self, params: P) -> int:
+        """How many pixels around a pixel the result reads: 0 for point ops, at most ``MAX_RADIUS_PX``."""
+
+    @abstractmethod
+    def constants(self, params: P) -> bytes:
+        """The parameters as the CUDA form reads them; they travel with the launch, so a frame sees one whole set."""
+
+    @abstractmethod
+    def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
+        """The op on the CPU: (H, W) or (H, W, 3) uint8 in and out, distinct buffers, any size from 1x1.
+
+        Blocks; must not allocate anything of a frame's size (take row bands from ``scratch``).
+        """
+
+
+class TableOp(Op[P]):
+    """A point op on single 8-bit values: the table *is* the op, so CPU and GPU agree exactly."""
+
+    kind = OpKind.POINT
+
+    @abstractmethod
+    def table(self, params: P) -> Pixels:
+        """(256,) uint8: the result for each input value."""
+
+    def radius(self, params: P) -> int:
+        return 0
+
+    def constants(self, params: P) -> bytes:
+        return self.table(params).tobytes()
+
+    def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
+        cv2.LUT(src, self.table(params), dst=dst)
+
+
+class SeparableOp(Op[P]):
+    """A stencil whose taps are the same integers along both axes, symmetric, with sum 256.
+
+    The result is ``(Σ_j Σ_i taps[j]·taps[i]·v + 2^15) >> 16``: exact in 32 bits, constant pictures unchanged.
+    """
+
+    kind = OpKind.STENCIL
+
+    @abstractmethod
+    def taps(self, params: P) -> npt.NDArray[np.uint16]:
+        """(2r + 1,) uint16, symmetric, sum 256."""
+
+    def radius(self, params: P) -> int:
+        return (len(self.taps(params)) - 1) // 2
+
+    def constants(self, params: P) -> bytes:
+        taps = self.taps(params)
+        padded = np.zeros(2 * MAX_RADIUS_PX + 2, np.uint16)
+        padded[: len(taps)] = taps
+        return padded.tobytes()
+
+
+class WindowOp(Op[P]):
+    """A stencil given as a CUDA function of the values around a pixel.
+
+    ``cuda_source`` defines ``template <class At> __device__ int NAME(At at, const NAME_params& p)``, where
+    ``at(dx, dy)`` is the value (0–255) of the same channel at that offset in pixels, border reflect-101, |dx| and
+    |dy| at most the radius; the return value is saturated to 0–255. ``struct NAME_params`` has the layout of
+    ``constants()``.
+    """
+
+    kind = OpKind.STENCIL
+    cuda_source: ClassVar[str]

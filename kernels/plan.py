@@ -1,0 +1,73 @@
+"""Chain + source format and size → Plan: which passes run, over what. Pure data, made without a GPU.
+
+The skeleton's planner is the plain one: one ingest pass, one pass per op, one egress pass. Fusion changes this file
+and the executors, not their callers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernels.chain import Chain, Step
+from kernels.formats import BGR8, GRAY8
+from kernels.image import PLANE_ALIGNMENT, ImageSpec, align_up
+from kernels.op import OpParams
+from kernels.registry import AnyOp
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a chain becomes for one source: everything but the parameter values.
+
+    ``source`` is the slot's native picture, ``working`` the interleaved 8-bit picture in scratch that each op reads and
+    writes (rows aligned to ``PLANE_ALIGNMENT``), ``result`` the packed picture that leaves: BGR8, or GRAY8 from GRAY8.
+    """
+
+    source: ImageSpec
+    working: ImageSpec
+    result: ImageSpec
+    ops: tuple[AnyOp, ...]
+
+    @property
+    def link_bytes_in(self) -> int:
+        """Bytes that cross the link towards the device for each frame, by the plan."""
+        return self.source.pixel_bytes
+
+    @property
+    def link_bytes_out(self) -> int:
+        """Bytes that cross the link from the device for each frame, by the plan."""
+        return self.result.nbytes
+
+    def accepts(self, steps: tuple[Step, ...]) -> bool:
+        """True if other parameter values of the same ops run on this plan as it is."""
+        return self.ops == tuple(step.op for step in steps)
+
+
+def make_plan(chain: Chain, source: ImageSpec) -> Plan:
+    """The plan of a chain for a source. Never fails for a valid chain and specification."""
+    format = GRAY8 if source.format is GRAY8 else BGR8
+    size = (source.width, source.height)
+    return Plan(
+        source=source,
+        working=ImageSpec.make(format, *size, row_alignment=PLANE_ALIGNMENT),
+        result=ImageSpec.make(format, *size),
+        ops=tuple(step.op for step in chain.steps),
+    )
+
+
+def slot_source_spec(packed: ImageSpec) -> ImageSpec:
+    """How a slot lays out a source picture: rows and planes start on whole lines of the link."""
+    return ImageSpec.make(
+        packed.format, packed.width, packed.height,
+        row_alignment=PLANE_ALIGNMENT, plane_alignment=PLANE_ALIGNMENT, matrix=packed.matrix, range=packed.range,
+    )  # fmt: skip
+
+
+def chain_params(chain: Chain) -> tuple[OpParams, ...]:
+    """The parameter values of a chain, in order, as executors take them."""
+    return tuple(step.params for step in chain.steps)
+
+
+def result_nbytes(plan: Plan) -> int:
+    """Bytes of a slot's result buffer, rounded up so that the device may store whole 16-byte words."""
+    return align_up(plan.result.nbytes, PLANE_ALIGNMENT)

@@ -1,0 +1,1 @@
+"""Frames, slots and the threads that move them. Knows nothing of HTTP."""

@@ -1,0 +1,152 @@
+"""What a source is: where frames come from. ONE FILE PER SOURCE: a settings model and a class, chosen by URI scheme.
+
+A source belongs to its camera's capture thread: ``open``, ``read`` and ``close`` are only ever called there. The
+one exception is ``interrupt``, which any thread may call at any time to make a blocked call return soon.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from kernels.errors import PinholeError
+from kernels.image import ImageSpec, ImageView
+from pipeline.frame import Capture
+
+
+class SourceError(PinholeError):
+    """The source cannot deliver now; the camera closes it and tries again with back-off."""
+
+
+class SourceEnded(PinholeError):  # noqa: N818 - an end is not an error
+    """The source is over (a file that does not loop); the camera goes to ``ended`` and keeps its last picture."""
+
+
+class FrameCorrupt(PinholeError):  # noqa: N818
+    """One frame is unusable; it is counted as a drop with ``reason`` and the source goes on."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        super().__init__(message)
+
+
+class FormatChanged(PinholeError):  # noqa: N818
+    """The source now delivers another size or format; the camera rebuilds its ring and reads again."""
+
+    def __init__(self, format: SourceFormat) -> None:
+        self.format = format
+        super().__init__(f"the source changed to {format.image.describe()}")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFormat:
+    """What an open source delivers.
+
+    ``image`` is the picture as the source means it (packed); slots may lay it out with other strides. ``fps`` is the
+    nominal rate, None if unknown. ``live`` sources lose what is not read in time (the ring keeps the newest);
+    the others wait (the ring keeps all).
+    """
+
+    image: ImageSpec
+    fps: float | None
+    live: bool
+
+
+class SourceConfig(BaseModel):
+    """Base of a source's settings, parsed from its URI's query; unknown keys and non-finite numbers are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class WriteSlot(Protocol):
+    """A slot to fill: what a source sees of a write lease."""
+
+    @property
+    def view(self) -> ImageView: ...
+
+
+class SlotProvider(Protocol):
+    """Gives slots to a source. A driver's queue may hold several at once; each is returned exactly once."""
+
+    def acquire(self) -> WriteSlot | None:
+        """A free slot; None when there is none (a counted drop) or the camera stops. May block only for sources
+        that are not live."""
+
+    def publish(self, slot: WriteSlot, capture: Capture) -> None:
+        """Hand over a filled slot; it may not be touched afterwards."""
+
+    def give_back(self, slot: WriteSlot, reason: str | None = None) -> None:
+        """Return a slot unused; ``reason`` counts it as a dropped frame."""
+
+
+class Source(ABC):
+    """One place where frames come from. See the module's docstring for threads.
+
+    ``scheme`` is the URI scheme; ``Config`` its settings; ``example`` a URI for help texts.
+    """
+
+    scheme: ClassVar[str]
+    Config: ClassVar[type[SourceConfig]]
+    example: ClassVar[str]
+
+    def __init__(self, uri: str, config: Any) -> None:
+        self.uri = uri
+        self.config = config
+        self._interrupted = threading.Event()
+
+    @abstractmethod
+    def open(self) -> SourceFormat:
+        """Start delivering; may be called again after ``close``.
+
+        Raises:
+            SourceError: not now (absent, busy, refused); the message says what to do.
+        """
+
+    @abstractmethod
+    def fill(self, view: ImageView) -> Capture:
+        """Wait for the next frame and write all of its pixels through ``view.planes``; blocks.
+
+        Raises:
+            SourceEnded, SourceError, FrameCorrupt, FormatChanged
+        """
+
+    def skip(self) -> None:
+        """Take the next frame off the source without keeping it, as no slot is free; blocks like ``fill``."""
+
+    def read(self, slots: SlotProvider) -> None:
+        """Move one frame from the source into a slot. Sources whose driver writes the slots override this."""
+        slot = slots.acquire()
+        if slot is None:
+            self.skip()
+            return
+        try:
+            capture = self.fill(slot.view)
+        except FrameCorrupt as error:
+            slots.give_back(slot, error.reason)
+            raise
+        except BaseException:
+            slots.give_back(slot)
+            raise
+        slots.publish(slot, capture)
+
+    def interrupt(self) -> None:
+        """Make a blocked ``open`` or ``fill`` raise SourceError soon. Any thread; stays set until ``open``."""
+        self._interrupted.set()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything; idempotent, also after a failed ``open``."""
+
+    def wait_until(self, due_ns: int) -> None:
+        """Sleep until ``time.monotonic_ns()`` reaches ``due_ns``.
+
+        Raises:
+            SourceError: ``interrupt`` was called.
+        """
+        if self._interrupted.wait(max(0, due_ns - time.monotonic_ns()) / 1e9):
+            raise SourceError("interrupted")

@@ -1,0 +1,1 @@
+"""HTTP, settings, metrics and the page: the only package that knows of the network."""
