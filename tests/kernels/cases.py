@@ -1,0 +1,175 @@
+"""Shared cases for every executor: sizes, layouts, poisoned buffers, and checks that take any device.
+
+A check takes a device, so ``tests/gpu`` runs the same ones on CUDA as ``tests/kernels`` runs on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kernels.chain import Chain, parse_chain
+from kernels.device import Device
+from kernels.formats import BGR8, FORMATS, I420, NV12, YUYV, Matrix, PixelFormat, Range
+from kernels.image import ImageSpec, ImageView, Pixels
+from kernels.plan import chain_params, make_plan, result_nbytes
+from tests.kernels.oracles import oracle_chain
+
+POISON = 0xAA  # fills padding of sources
+STALE = 0x55  # fills results before they are written, and the guard behind them
+GUARD_BYTES = 512
+
+Paint = Callable[[ImageView], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCase:
+    """A format, size and layout. ``offset`` bytes lie before the first plane and between the planes."""
+
+    format: PixelFormat
+    width: int
+    height: int
+    row_alignment: int = 1
+    offset: int = 0
+
+    def spec(self, matrix: Matrix | None = None, value_range: Range = Range.LIMITED) -> ImageSpec:
+        spec = ImageSpec.make(
+            self.format, self.width, self.height, row_alignment=self.row_alignment, matrix=matrix, range=value_range
+        )
+        return replace(spec, offsets=tuple(o + self.offset * (i + 1) for i, o in enumerate(spec.offsets)))
+
+    def __str__(self) -> str:
+        return f"{self.format}-{self.width}x{self.height}-align{self.row_alignment}-offset{self.offset}"
+
+
+TINY_SIZES = ((1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (1, 64), (64, 1), (3, 3), (5, 5))
+SIZES = (*TINY_SIZES, (17, 9), (62, 50), (97, 131), (424, 240), (641, 479))
+
+# Packed; whole lines; GStreamer's rows of 4; odd strides at odd addresses; packed at an odd address.
+LAYOUTS = ((1, 0), (128, 0), (4, 0), (13, 3), (1, 1))
+
+CHAINS = (
+    "",
+    "gamma(gamma=2.2)",
+    "gain_offset(gain=1.7, offset=-40.5)",
+    "gaussian_blur(ksize=5)",
+    "gaussian_blur(ksize=31, sigma=7.5)",
+    "sobel",
+    "gaussian_blur(ksize=5) | gamma(gamma=1.2) | gain_offset(gain=1.1, offset=5) | sobel",
+)
+
+
+def source_cases(
+    formats: tuple[PixelFormat, ...] = tuple(FORMATS.values()),
+    sizes: tuple[tuple[int, int], ...] = SIZES,
+    layouts: tuple[tuple[int, int], ...] = LAYOUTS,
+) -> Iterator[SourceCase]:
+    """Every format, size and layout; quick enough to run them all through one chain."""
+    for format in formats:
+        for width, height in sizes:
+            for row_alignment, offset in layouts:
+                yield SourceCase(format, width, height, row_alignment, offset)
+
+
+def paint_random(seed: int) -> Paint:
+    """Seeded noise with many 0s and 255s, so that saturation and borders show."""
+
+    def paint(view: ImageView) -> None:
+        random = np.random.default_rng(seed)
+        for plane in view.planes:
+            noise = random.integers(0, 256, plane.shape, np.uint8)
+            extreme = random.integers(0, 8, plane.shape, np.uint8)
+            plane[...] = np.where(extreme == 0, 0, np.where(extreme == 1, 255, noise))
+
+    return paint
+
+
+def paint_constant(*codes: int) -> Paint:
+    """One colour: (Y, U, V) for a YUV format, (B, G, R) or (grey,) otherwise."""
+
+    def paint(view: ImageView) -> None:
+        for plane, value in zip(view.planes, group_codes(view.spec.format, codes), strict=True):
+            plane[...] = value
+
+    return paint
+
+
+def group_codes(format: PixelFormat, codes: tuple[int, ...]) -> list[Pixels]:
+    """The bytes of one group of each plane for a picture of one colour."""
+    if format is NV12:
+        groups = [codes[:1], codes[1:]]
+    elif format is I420:
+        groups = [(code,) for code in codes]
+    elif format is YUYV:
+        groups = [(codes[0], codes[1], codes[0], codes[2])]
+    else:
+        groups = [codes]
+    return [np.array(group, np.uint8) for group in groups]
+
+
+def paint_bars(view: ImageView) -> None:
+    """Vertical black and white bars, 8 px wide, grey chroma: skewed rows or a shifted plane show at once."""
+    spec = view.spec
+    bars = np.where(np.arange(spec.width + 1) // 8 % 2 == 0, 16, 235).astype(np.uint8)
+    if spec.format is YUYV:
+        groups = view.plane(0)
+        groups[:, :, 0], groups[:, :, 2] = bars[: spec.width : 2], bars[1::2][: groups.shape[1]]
+        groups[:, :, 1::2] = 128
+        return
+    first, *chroma = view.planes
+    first[...] = bars[: spec.width, None] if spec.format is BGR8 else bars[: spec.width]
+    for plane in chroma:
+        plane[...] = 128
+
+
+def make_source(spec: ImageSpec, buffer: Pixels, paint: Paint, dev_ptr: int | None = None) -> ImageView:
+    """A view over ``buffer`` whose picture is painted and whose every other byte is ``POISON``."""
+    buffer[:] = POISON
+    view = ImageView(spec, buffer, dev_ptr)
+    paint(view)
+    return view
+
+
+def random_source(spec: ImageSpec, seed: int = 0) -> ImageView:
+    """A painted source in memory of its own."""
+    return make_source(spec, np.empty(spec.nbytes, np.uint8), paint_random(seed))
+
+
+def run_on(device: Device, spec: ImageSpec, chain: Chain, paint: Paint, frames: int = 1) -> tuple[ImageView, Pixels]:
+    """Process a painted source on a device; a private copy of the source, and of the (H, W[, 3]) result.
+
+    Asserts what holds for every executor: the source is not written, nothing is written behind the result.
+    """
+    plan = make_plan(chain, spec)
+    result_bytes = result_nbytes(plan)
+    with ExitStack() as stack:
+        source_memory = device.allocate_slot(spec.nbytes)
+        stack.callback(source_memory.close)
+        result_memory = device.allocate_slot(result_bytes + GUARD_BYTES)
+        stack.callback(result_memory.close)
+        source = make_source(spec, source_memory.array[: spec.nbytes], paint, source_memory.dev_ptr)
+        before = source.buffer.copy()
+        result_memory.array[:] = STALE
+        result = ImageView(plan.result, result_memory.array, result_memory.dev_ptr)
+        executor = device.make_executor(plan)
+        stack.callback(executor.close)
+        for _ in range(frames):
+            executor.submit(source, result, chain_params(chain)).wait()
+        np.testing.assert_array_equal(source.buffer, before, "the source was written")
+        guard = result_memory.array[result_bytes:]
+        np.testing.assert_array_equal(guard, np.full_like(guard, STALE), "written behind the result")
+        picture = result.plane(0).copy()
+    return ImageView(spec, before), picture
+
+
+def check_exact(
+    device: Device, spec: ImageSpec, chain: Chain | str, paint: Paint | None = None, frames: int = 1
+) -> Pixels:
+    """Assert that a device's result equals the oracle's, pixel for pixel; the result."""
+    chain = parse_chain(chain) if isinstance(chain, str) else chain
+    source, result = run_on(device, spec, chain, paint or paint_random(spec.width * 31 + spec.height), frames)
+    np.testing.assert_array_equal(result, oracle_chain(source, chain), f"{spec.describe()}: {chain}")
+    return result

@@ -1,0 +1,209 @@
+"""What every op and conversion must yield, in plain integer numpy written from the definitions, not from the code.
+
+Slow on purpose: no OpenCV, no code of the package but its plain data (views, chains, parameters).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.chain import Chain
+from kernels.formats import Matrix, Range
+from kernels.image import ImageSpec, ImageView, Pixels
+
+Ints = npt.NDArray[np.int64]
+
+
+def oracle_chain(source: ImageView, chain: Chain) -> Pixels:
+    """The result of a chain: (H, W) from GRAY8, else (H, W, 3) BGR."""
+    picture = oracle_working(source)
+    for step in chain.steps:
+        picture = oracle_op(step.op.name, picture, step.params.model_dump())
+    return picture
+
+
+def oracle_working(source: ImageView) -> Pixels:
+    """Source pixels as (H, W) grey or (H, W, 3) BGR."""
+    spec = source.spec
+    if spec.format.name == "GRAY8":
+        return bytes_of(source, 0)
+    if spec.format.name == "BGR8":
+        return bytes_of(source, 0).reshape(spec.height, spec.width, 3)
+    return yuv_to_bgr(*yuv_samples(source), spec.matrix, spec.range)
+
+
+def bytes_of(view: ImageView, plane: int) -> Pixels:
+    """One plane's own bytes, (rows, bytes of a row), gathered byte by byte from the buffer's addresses."""
+    spec = view.spec
+    layout = spec.format.planes[plane]
+    rows, columns = -(-spec.height // layout.y_step), -(-spec.width // layout.x_step) * layout.group_bytes
+    where = spec.offsets[plane] + np.arange(rows)[:, None] * spec.strides[plane] + np.arange(columns)
+    gathered: Pixels = view.buffer[where]
+    return gathered
+
+
+def yuv_samples(view: ImageView) -> tuple[Ints, Ints, Ints]:
+    """Y, U and V of every pixel, each (H, W); chroma replicated over the pixels it covers."""
+    spec = view.spec
+    y, x = np.mgrid[0 : spec.height, 0 : spec.width]
+    first = bytes_of(view, 0).astype(np.int64)
+    match spec.format.name:
+        case "NV12":
+            second = bytes_of(view, 1).astype(np.int64)
+            return first[y, x], second[y // 2, x // 2 * 2], second[y // 2, x // 2 * 2 + 1]
+        case "I420":
+            u, v = bytes_of(view, 1).astype(np.int64), bytes_of(view, 2).astype(np.int64)
+            return first[y, x], u[y // 2, x // 2], v[y // 2, x // 2]
+        case "YUYV":
+            group = x // 2 * 4
+            return first[y, group + x % 2 * 2], first[y, group + 1], first[y, group + 3]
+    raise AssertionError(spec.format)
+
+
+# ITU-R BT.601-7 section 2.5.1 and BT.709-6 item 3.2, as exact fractions.
+LUMA_WEIGHTS = {
+    Matrix.BT601: (Fraction(299, 1000), Fraction(587, 1000), Fraction(114, 1000)),
+    Matrix.BT709: (Fraction(2126, 10000), Fraction(7152, 10000), Fraction(722, 10000)),
+}
+
+
+def standard_factors(matrix: Matrix, value_range: Range) -> tuple[int, dict[str, Fraction]]:
+    """The offset of luma, and the factors of (Y - offset), (U - 128), (V - 128) for output 0 to 255."""
+    red, green, blue = LUMA_WEIGHTS[matrix]
+    limited = value_range is Range.LIMITED
+    luma = Fraction(255, 219) if limited else Fraction(1)
+    chroma = Fraction(255, 224) if limited else Fraction(1)
+    factors = {
+        "y": luma,
+        "bu": 2 * (1 - blue) * chroma,
+        "gu": -2 * (1 - blue) * blue / green * chroma,
+        "gv": -2 * (1 - red) * red / green * chroma,
+        "rv": 2 * (1 - red) * chroma,
+    }
+    return (16 if limited else 0), factors
+
+
+def yuv_to_bgr(y: Ints, u: Ints, v: Ints, matrix: Matrix, value_range: Range) -> Pixels:
+    """The exact integer definition: terms in 1/32 level, summed, rounded half up, saturated."""
+    offset, factors = standard_factors(matrix, value_range)
+    fixed = {name: math.floor(factor * 32768 + Fraction(1, 2)) for name, factor in factors.items()}
+
+    def term(name: str, value: Ints) -> Ints:
+        return (fixed[name] * value + 512) >> 10
+
+    luma, u, v = term("y", y - offset), u - 128, v - 128
+    sums = (luma + term("bu", u), luma + term("gu", u) + term("gv", v), luma + term("rv", v))
+    return np.stack([np.clip((s + 16) >> 5, 0, 255) for s in sums], axis=-1).astype(np.uint8)
+
+
+def yuv_to_bgr_real(y: Ints, u: Ints, v: Ints, matrix: Matrix, value_range: Range) -> npt.NDArray[np.float64]:
+    """The standards' real numbers, clamped to 0–255 and not rounded."""
+    offset, factors = standard_factors(matrix, value_range)
+    f = {name: float(factor) for name, factor in factors.items()}
+    luma, du, dv = f["y"] * (y - offset), u - 128, v - 128
+    sums = (luma + f["bu"] * du, luma + f["gu"] * du + f["gv"] * dv, luma + f["rv"] * dv)
+    real: npt.NDArray[np.float64] = np.clip(np.stack(sums, axis=-1), 0.0, 255.0)
+    return real
+
+
+def oracle_op(name: str, picture: Pixels, params: dict[str, Any]) -> Pixels:
+    """One op on (H, W) or (H, W, 3)."""
+    return ORACLES[name](picture, params)
+
+
+def reflect_101(index: Ints, size: int) -> Ints:
+    """Border reflect-101, iterated where the window is wider than the picture: … 2 1 0 1 2 … n-2 n-1 n-2 …"""
+    if size == 1:
+        return np.zeros_like(index)
+    period = 2 * (size - 1)
+    index = index % period
+    return np.minimum(index, period - index)
+
+
+def shifted(picture: Pixels, dx: int, dy: int) -> Ints:
+    """The value at (x + dx, y + dy) for every pixel (x, y)."""
+    height, width = picture.shape[:2]
+    rows = reflect_101(np.arange(height) + dy, height)
+    columns = reflect_101(np.arange(width) + dx, width)
+    return picture[rows][:, columns].astype(np.int64)
+
+
+def gaussian_blur(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    taps = gaussian_taps(params["ksize"], params["sigma"])
+    half = len(taps) // 2
+    rows = sum(tap * shifted(picture, i - half, 0) for i, tap in enumerate(taps))
+    assert not isinstance(rows, int)
+    height = picture.shape[0]
+    total = sum(tap * rows[reflect_101(np.arange(height) + i - half, height)] for i, tap in enumerate(taps))
+    assert not isinstance(total, int)
+    return ((total + 32768) >> 16).astype(np.uint8)
+
+
+# OpenCV's small windows without a sigma, in 1/256 (imgproc/src/smooth.dispatch.cpp, small_gaussian_tab).
+SMALL_TAPS = {
+    1: [256],
+    3: [64, 128, 64],
+    5: [16, 64, 96, 64, 16],
+    7: [8, 28, 56, 72, 56, 28, 8],
+    9: [4, 13, 30, 51, 60, 51, 30, 13, 4],
+}
+
+
+def gaussian_taps(ksize: int, sigma: float) -> list[int]:
+    """Integer taps of sum 256, the rounding error carried from the ends to the middle."""
+    if sigma == 0 and ksize in SMALL_TAPS:
+        return SMALL_TAPS[ksize]
+    half = ksize // 2
+    width = sigma if sigma > 0 else 0.3 * ((ksize - 1) * 0.5 - 1) + 0.8
+    weights = [math.exp(-((i - half) ** 2) / (2 * width * width)) for i in range(ksize)]
+    whole = math.fsum(weights)
+    taps, error = [], 0.0
+    for weight in weights[:half]:
+        exact = 256 * weight / whole + error
+        taps.append(round(exact))
+        error = exact - taps[-1]
+    return [*taps, 256 - 2 * sum(taps), *reversed(taps)]
+
+
+def sobel(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    weights = ((-1, 0, 1), (-2, 0, 2), (-1, 0, 1))
+    gx = np.zeros(picture.shape, np.int64)
+    gy = np.zeros(picture.shape, np.int64)
+    for dy in (-1, 0, 1):
+        for dx in (-1, 0, 1):
+            value = shifted(picture, dx, dy)
+            gx += weights[dy + 1][dx + 1] * value
+            gy += weights[dx + 1][dy + 1] * value
+    strength: Ints = np.minimum(np.abs(gx) + np.abs(gy), 255)
+    return strength.astype(np.uint8)
+
+
+def point(curve: Callable[[int, dict[str, Any]], float]) -> Callable[[Pixels, dict[str, Any]], Pixels]:
+    """A point op from its real-number curve: rounded half up, saturated."""
+
+    def apply(picture: Pixels, params: dict[str, Any]) -> Pixels:
+        table = [min(max(math.floor(curve(v, params) + 0.5), 0), 255) for v in range(256)]
+        return np.asarray(table, np.uint8)[picture]
+
+    return apply
+
+
+ORACLES: dict[str, Callable[[Pixels, dict[str, Any]], Pixels]] = {
+    "gain_offset": point(lambda v, p: p["gain"] * v + p["offset"]),
+    "gamma": point(lambda v, p: 255.0 * (v / 255.0) ** (1.0 / p["gamma"])),
+    "gaussian_blur": gaussian_blur,
+    "sobel": sobel,
+}
+
+
+def packed_size(spec: ImageSpec) -> int:
+    """Bytes of the picture without padding, from the format's definition."""
+    w, h, cw, ch = spec.width, spec.height, -(-spec.width // 2), -(-spec.height // 2)
+    return {"BGR8": 3 * w * h, "GRAY8": w * h, "NV12": w * h + 2 * cw * ch, "I420": w * h + 2 * cw * ch,
+            "YUYV": 4 * cw * h}[spec.format.name]  # fmt: skip
