@@ -127,10 +127,10 @@ class SeparableOp(Op[P]):
 class WindowOp(Op[P]):
     """A stencil given as a CUDA function of the values around a pixel.
 
-    ``cuda_source`` defines ``template <class At> __device__ int NAME(At at, const NAME_params& p)``, where
+    ``cuda_source`` defines ``struct NAME_params``, with the layout of ``constants()``, and
+    ``template <class At> __device__ int NAME(At at, const NAME_params& p)``, where
     ``at(dx, dy)`` is the value (0–255) of the same channel at that offset in pixels, border reflect-101, |dx| and
-    |dy| at most the radius; the return value is saturated to 0–255. ``struct NAME_params`` has the layout of
-    ``constants()``.
+    |dy| at most the radius; the return value is saturated to 0–255.
     """
 
     kind = OpKind.STENCIL

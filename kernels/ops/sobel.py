@@ -23,6 +23,8 @@ class Sobel(WindowOp[SobelParams]):
     name = "sobel"
     Params = SobelParams
     cuda_source = """
+struct sobel_params {};
+
 template <class At>
 __device__ __forceinline__ int sobel(At at, const sobel_params&) {
   const int a = at(-1, -1), b = at(0, -1), c = at(1, -1);

@@ -1,0 +1,32 @@
+// Types, rounding, borders and whole-word access: what every pass shares.
+#pragma once
+
+typedef unsigned char uint8;
+typedef unsigned short uint16;
+typedef unsigned int uint32;
+typedef unsigned long long uint64;
+
+constexpr int WORD = 16;  // bytes of one access: a warp then moves whole 128-byte lines
+
+__device__ __forceinline__ int clamp_to(int value, int low, int high) { return min(max(value, low), high); }
+
+__device__ __forceinline__ uint32 saturate8(int value) { return clamp_to(value, 0, 255); }
+
+// BORDER_REFLECT_101 (gfedcb|abcdefgh|gfedcba), iterated where the picture is smaller than the window.
+__device__ __forceinline__ int reflect101(int index, int size) {
+  if (size == 1) return 0;
+  if (index < 0) index = -index;
+  if (index < size) return index;
+  const int period = 2 * (size - 1);
+  index %= period;
+  return index < size ? index : period - index;
+}
+
+// Slots are read once and results written once: evict first, so that scratch stays in the L2.
+__device__ __forceinline__ uint4 load_once(const uint8* address) {
+  return __ldcs(reinterpret_cast<const uint4*>(address));
+}
+
+__device__ __forceinline__ void store_once(uint8* address, uint4 word) {
+  __stcs(reinterpret_cast<uint4*>(address), word);
+}

@@ -1,0 +1,139 @@
+// The first pass: reads each byte of a slot once, in whole words, and writes the working picture in device memory.
+//
+// A block takes 2 rows (one chroma row of 4:2:0) by TILE_PX pixels. Rows may start at any byte: the words that cover a
+// segment are staged in shared memory and read from there. A word that holds one byte of the picture lies in
+// that byte's page, so the up to 15 bytes read on either side of a segment are always mapped; they are never used.
+#pragma once
+#include "pinhole/common.cuh"
+
+constexpr int TILE_PX = 512;
+constexpr int TILE_ROWS = 2;
+constexpr int INGEST_THREADS = 256;
+
+struct IngestArgs {
+  const uint8* planes[3];
+  uint8* dst;
+  int strides[3];
+  int dst_stride;
+  int width, height;
+  int y_offset, y, bu, gu, gv, rv;  // kernels.formats.YuvCoefficients
+};
+
+// One run of source bytes that a block needs: empty where its row is below the picture.
+struct Segment {
+  const uint8* start;
+  int bytes;
+};
+
+__device__ __forceinline__ Segment segment(const IngestArgs& a, int plane, int row, int rows, int first_group,
+                                           int tile_groups, int groups, int group_bytes) {
+  const int count = row < rows ? min(tile_groups, groups - first_group) : 0;
+  return {a.planes[plane] + (long long)row * a.strides[plane] + (long long)first_group * group_bytes,
+          max(count, 0) * group_bytes};
+}
+
+__device__ __forceinline__ int term(int coefficient, int value, int offset) {
+  return (coefficient * (value - offset) + 512) >> 10;
+}
+
+__device__ __forceinline__ void yuv_to_bgr(const IngestArgs& a, int y, int u, int v, uint8* bgr) {
+  const int luma = term(a.y, y, a.y_offset) + 16;
+  bgr[0] = saturate8((luma + term(a.bu, u, 128)) >> 5);
+  bgr[1] = saturate8((luma + term(a.gu, u, 128) + term(a.gv, v, 128)) >> 5);
+  bgr[2] = saturate8((luma + term(a.rv, v, 128)) >> 5);
+}
+
+// A format says which segments a tile needs (at most TILE_BYTES each) and how pixel (x, row) is made of them; `at[s]` is the
+// first byte of segment s.
+struct Bgr8 {
+  static constexpr int SEGMENTS = 2, TILE_BYTES = 3 * TILE_PX, CHANNELS = 3;
+  __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
+    return segment(a, 0, y + s, a.height, x, TILE_PX, a.width, 3);
+  }
+  __device__ static void pixel(const IngestArgs&, const uint8* const* at, int x, int row, uint8* out) {
+    const uint8* in = at[row] + 3 * x;
+    out[0] = in[0], out[1] = in[1], out[2] = in[2];
+  }
+};
+
+struct Gray8 {
+  static constexpr int SEGMENTS = 2, TILE_BYTES = TILE_PX, CHANNELS = 1;
+  __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
+    return segment(a, 0, y + s, a.height, x, TILE_PX, a.width, 1);
+  }
+  __device__ static void pixel(const IngestArgs&, const uint8* const* at, int x, int row, uint8* out) {
+    out[0] = at[row][x];
+  }
+};
+
+struct Nv12 {
+  static constexpr int SEGMENTS = 3, TILE_BYTES = TILE_PX, CHANNELS = 3;
+  __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
+    return s < 2 ? segment(a, 0, y + s, a.height, x, TILE_PX, a.width, 1)
+                 : segment(a, 1, y / 2, (a.height + 1) / 2, x / 2, TILE_PX / 2, (a.width + 1) / 2, 2);
+  }
+  __device__ static void pixel(const IngestArgs& a, const uint8* const* at, int x, int row, uint8* out) {
+    const uint8* uv = at[2] + (x & ~1);
+    yuv_to_bgr(a, at[row][x], uv[0], uv[1], out);
+  }
+};
+
+struct I420 {
+  static constexpr int SEGMENTS = 4, TILE_BYTES = TILE_PX, CHANNELS = 3;
+  __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
+    return s < 2 ? segment(a, 0, y + s, a.height, x, TILE_PX, a.width, 1)
+                 : segment(a, s - 1, y / 2, (a.height + 1) / 2, x / 2, TILE_PX / 2, (a.width + 1) / 2, 1);
+  }
+  __device__ static void pixel(const IngestArgs& a, const uint8* const* at, int x, int row, uint8* out) {
+    yuv_to_bgr(a, at[row][x], at[2][x / 2], at[3][x / 2], out);
+  }
+};
+
+struct Yuyv {
+  static constexpr int SEGMENTS = 2, TILE_BYTES = 2 * TILE_PX, CHANNELS = 3;
+  __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
+    return segment(a, 0, y + s, a.height, x / 2, TILE_PX / 2, (a.width + 1) / 2, 4);
+  }
+  __device__ static void pixel(const IngestArgs& a, const uint8* const* at, int x, int row, uint8* out) {
+    const uint8* pair = at[row] + 4 * (x / 2);
+    yuv_to_bgr(a, pair[2 * (x & 1)], pair[1], pair[3], out);
+  }
+};
+
+template <class Format>
+__device__ __forceinline__ void ingest(const IngestArgs& a) {
+  constexpr int WORDS = Format::TILE_BYTES / WORD + 1;  // one more than aligned: a segment may start inside a word
+  constexpr int OUT_BYTES = TILE_PX * Format::CHANNELS;
+  __shared__ __align__(16) uint8 staged[Format::SEGMENTS][WORDS * WORD];
+  __shared__ __align__(16) uint8 out[TILE_ROWS][OUT_BYTES];
+  const int x0 = blockIdx.x * TILE_PX, y0 = blockIdx.y * TILE_ROWS;
+
+  for (int i = threadIdx.x; i < Format::SEGMENTS * WORDS; i += INGEST_THREADS) {
+    const int s = i / WORDS, w = i % WORDS;
+    const Segment part = Format::part(a, s, x0, y0);
+    const int shift = (int)((uint64)part.start & (WORD - 1));
+    if (part.bytes > 0 && w * WORD < shift + part.bytes)
+      *reinterpret_cast<uint4*>(&staged[s][w * WORD]) = load_once(part.start - shift + w * WORD);
+  }
+  __syncthreads();
+
+  const uint8* at[Format::SEGMENTS];
+#pragma unroll
+  for (int s = 0; s < Format::SEGMENTS; ++s)
+    at[s] = staged[s] + (int)((uint64)Format::part(a, s, x0, y0).start & (WORD - 1));
+  const int columns = min(TILE_PX, a.width - x0);
+#pragma unroll
+  for (int row = 0; row < TILE_ROWS; ++row)
+    for (int x = threadIdx.x; x < columns; x += INGEST_THREADS)
+      if (y0 + row < a.height) Format::pixel(a, at, x, row, &out[row][x * Format::CHANNELS]);
+  __syncthreads();
+
+  constexpr int OUT_WORDS = OUT_BYTES / WORD;
+  for (int i = threadIdx.x; i < TILE_ROWS * OUT_WORDS; i += INGEST_THREADS) {
+    const int row = i / OUT_WORDS, byte = i % OUT_WORDS * WORD;
+    const int column = x0 * Format::CHANNELS + byte;
+    if (y0 + row < a.height && column < a.dst_stride)
+      *reinterpret_cast<uint4*>(a.dst + (long long)(y0 + row) * a.dst_stride + column) =
+          *reinterpret_cast<const uint4*>(&out[row][byte]);
+  }
+}

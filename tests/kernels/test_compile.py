@@ -1,0 +1,128 @@
+"""Every op and ingest compiles for every architecture that matters, without a GPU."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kernels.chain import Chain, Step, make_chain, parse_chain
+from kernels.codegen import generate, headers
+from kernels.compiler import compile_cubin
+from kernels.errors import CompileError
+from kernels.formats import FORMATS, GRAY8, NV12, PixelFormat
+from kernels.image import ImageSpec
+from kernels.op import OpParams, Scratch, WindowOp
+from kernels.plan import Plan, make_plan
+from kernels.registry import all_ops
+
+nvrtc = pytest.importorskip("cupy", reason="needs the extra cuda12 or cuda13").cuda.nvrtc
+
+# Turing, Ampere, Orin, Ada, Hopper, and Thor; what an NVRTC does not know is left out, by its own list.
+ARCHITECTURES = sorted({75, 80, 87, 89, 90, 110} & set(nvrtc.getSupportedArchs()))
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PINHOLE_CACHE_DIR", str(tmp_path / "cubins"))
+    return tmp_path / "cubins"
+
+
+def plan_of(format: PixelFormat, chain: Chain) -> Plan:
+    return make_plan(chain, ImageSpec.make(format, 64, 48))
+
+
+def test_the_architectures_of_our_boards_are_known() -> None:
+    assert {87, 90} <= set(ARCHITECTURES)
+
+
+@pytest.mark.parametrize("format", FORMATS.values(), ids=str)
+def test_each_format_compiles_with_all_ops(format: PixelFormat) -> None:
+    chain = make_chain([{"op": name} for name in all_ops()])
+    source = generate(plan_of(format, chain))
+    for name in all_ops():
+        assert f"op_{name}" in source
+    assert compile_cubin(source, "90").startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_each_architecture_compiles(architecture: int) -> None:
+    chain = make_chain([{"op": name} for name in all_ops()])
+    assert compile_cubin(generate(plan_of(NV12, chain)), str(architecture)).startswith(b"\x7fELF")
+
+
+def test_a_chain_that_names_an_op_twice_compiles() -> None:
+    chain = parse_chain("gamma(gamma=2.0) | gaussian_blur(ksize=3) | gamma(gamma=0.5) | gaussian_blur(ksize=31)")
+    assert compile_cubin(generate(plan_of(GRAY8, chain)), "90")
+
+
+def test_parameters_do_not_change_the_text() -> None:
+    plans = [
+        plan_of(NV12, parse_chain(f"gaussian_blur(ksize={k}) | gamma(gamma={g})")) for k, g in ((3, 1.0), (31, 2.2))
+    ]
+    assert generate(plans[0]) == generate(plans[1])
+
+
+def test_a_compile_error_names_the_op_and_its_line() -> None:
+    class Broken(WindowOp[OpParams]):
+        """Does not compile."""
+
+        name = "broken"
+        Params = OpParams
+        cuda_source = "struct broken_params {};\ntemplate <class At>\n__device__ int broken(At at, const broken_params&) { return nothing; }"
+
+        def radius(self, params: OpParams) -> int:
+            return 1
+
+        def constants(self, params: OpParams) -> bytes:
+            return b""
+
+        def run_cpu(self, src: object, dst: object, params: OpParams, scratch: Scratch) -> None:
+            raise NotImplementedError
+
+    chain = Chain((Step(Broken(), OpParams()),))
+    with pytest.raises(CompileError, match=r"ops/broken\.py\(3\)") as caught:
+        compile_cubin(generate(plan_of(NV12, chain)), "90")
+    assert caught.value.op == "broken", caught.value.log
+
+
+def test_a_second_compile_comes_from_the_cache(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = generate(plan_of(NV12, Chain()))
+    first = compile_cubin(source, "90")
+    monkeypatch.setattr(nvrtc, "createProgram", None)
+    assert compile_cubin(source, "90") == first
+    assert len(list(cache_folder.iterdir())) == 1
+
+
+def test_a_damaged_cache_file_is_compiled_again(cache_folder: Path) -> None:
+    source = generate(plan_of(NV12, Chain()))
+    first = compile_cubin(source, "90")
+    (file,) = cache_folder.iterdir()
+    file.write_bytes(file.read_bytes()[:-1])
+    assert compile_cubin(source, "90") == first
+    assert len(file.read_bytes()) == len(first) + 32
+
+
+def test_b76_a_cache_that_cannot_be_written_is_done_without(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("PINHOLE_CACHE_DIR", str(tmp_path / "file" / "below"))
+    assert compile_cubin(generate(plan_of(NV12, Chain())), "90")
+
+
+def test_no_kernel_spills(tmp_path: Path) -> None:
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("nvcc is not installed: register spills are not checked")
+    chain = make_chain([{"op": name} for name in all_ops()])
+    (tmp_path / "pinhole").mkdir()
+    for name, text in headers().items():
+        (tmp_path / name).write_text(text)
+    for format in FORMATS.values():
+        (tmp_path / "plan.cu").write_text(generate(plan_of(format, chain)))
+        command = [nvcc, "-std=c++17", "-arch=sm_90", "-cubin", "-Xptxas", "-v", "-I.", "-o", "plan.cubin", "plan.cu"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        spills = [line for line in done.stderr.splitlines() if "spill" in line and " 0 bytes spill stores" not in line]
+        assert "bytes stack frame" in done.stderr
+        assert not spills
