@@ -10,7 +10,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -87,17 +87,30 @@ class SlotProvider(Protocol):
 class Source(ABC):
     """One place where frames come from. See the module's docstring for threads.
 
-    ``scheme`` is the URI scheme; ``Config`` its settings; ``example`` a URI for help texts.
+    ``scheme`` is the URI scheme; ``Config`` its settings; ``example`` a URI for help texts; ``location`` what stands
+    between ``://`` and ``?``: nothing, the absolute path of a file or folder here, or a host with an optional path.
     """
 
     scheme: ClassVar[str]
     Config: ClassVar[type[SourceConfig]]
     example: ClassVar[str]
+    location: ClassVar[Literal["nothing", "path", "host"]] = "nothing"
 
     def __init__(self, uri: str, config: Any) -> None:
         self.uri = uri
         self.config = config
         self._interrupted = threading.Event()
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        """Why no source of this kind can be used here (a library is missing, and how to get it); None if one can."""
+        return None
+
+    def check(self, field: str = "uri") -> None:
+        """Raise InputError on ``field`` for what is wrong now and would only fail in ``open``, e.g. a missing file.
+
+        For commands and requests that should say so at once; any thread, before ``open``; may read the disk.
+        """
 
     @abstractmethod
     def open(self) -> SourceFormat:
@@ -142,11 +155,15 @@ class Source(ABC):
     def close(self) -> None:
         """Release everything; idempotent, also after a failed ``open``."""
 
+    def now_ns(self) -> int:
+        """``time.monotonic_ns()``; with ``wait_until`` the only clock that paces, so that tests can replace both."""
+        return time.monotonic_ns()
+
     def wait_until(self, due_ns: int) -> None:
-        """Sleep until ``time.monotonic_ns()`` reaches ``due_ns``.
+        """Sleep until ``now_ns()`` reaches ``due_ns``.
 
         Raises:
             SourceError: ``interrupt`` was called.
         """
-        if self._interrupted.wait(max(0, due_ns - time.monotonic_ns()) / 1e9):
+        if self._interrupted.wait(max(0, due_ns - self.now_ns()) / 1e9):
             raise SourceError("interrupted")

@@ -1,0 +1,1 @@
+"""Where frames come from: one file per source, chosen by URI scheme."""
