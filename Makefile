@@ -1,0 +1,51 @@
+# Everything is set up in .venv on the way; a second run starts at once. `make help` says what there is.
+
+# The Python to make .venv with; left empty, deploy/python.sh finds one.
+PYTHON ?=
+# Which CUDA extra to install (none, cuda12, cuda13); left empty, the driver decides.
+export PINHOLE_CUDA_EXTRA ?=
+# What else to hand to the command: make serve ARGS='--port 9000', make test ARGS='tests/kernels -k gamma'.
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL = python=$(or $(PYTHON),$$(sh deploy/python.sh)) && $$python deploy/install.py --venv $(VENV)
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test setup setup-dev programs check format bench clean
+
+help:  ## say what there is
+	@sed -n 's/^\([a-z][a-z-]*\):.*##  *\(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@echo "ARGS='...' is handed on; PYTHON=/path/to/python3 chooses the Python."
+
+serve: setup  ## set up what is missing and serve http://127.0.0.1:8080 (Ctrl-C ends it)
+	@$(BIN)/pinhole serve $(ARGS)
+
+test: setup-dev programs  ## set up what is missing and run all tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+setup:  ## install alone: what serving needs, with CUDA if there is a GPU
+	@$(INSTALL) --cuda fit video
+
+setup-dev:  ## install alone: what tests and linters need
+	@$(INSTALL) --cuda any video dev
+
+programs: setup-dev
+	@sh deploy/programs.sh $(VENV)/pinhole-programs
+
+check: setup-dev  ## run the linters alone
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup-dev  ## format the code and apply the linters' safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: setup-dev  ## run the benchmarks; tables and JSON go to build/benchmarks
+	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+clean:  ## remove everything that was made here, the virtual environments too
+	rm -rf $(VENV) $(VENV)-3.* build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,87 @@
+"""What holds for every test: skips by what the machine can do, and nothing left behind.
+
+- ``gpu``: skipped without a CUDA device, counted and named at the end. With ``PINHOLE_REQUIRE_GPU=1`` such a skip, for
+  whatever reason, is a failure: a run on a GPU machine proves that no GPU test was skipped.
+- ``program(name)``: skipped by name where the system program is absent.
+- ``leaks_allowed(reason)``: the leak check, which every other test passes through, is left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import Counter
+from collections.abc import Generator, Iterator
+
+import pytest
+
+from kernels.device import cuda_absence
+from tests.leaks import no_leaks
+from tests.programs import find_program
+
+GPU_SKIPS = pytest.StashKey[list[str]]()
+PROGRAM_SKIPS = pytest.StashKey[dict[str, list[str]]]()
+
+
+@functools.cache
+def gpu_absence() -> str | None:
+    """Why there is no GPU to test on, or None; asked once."""
+    return cuda_absence()
+
+
+def gpu_required() -> bool:
+    return os.environ.get("PINHOLE_REQUIRE_GPU", "") not in ("", "0")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[GPU_SKIPS] = []
+    config.stash[PROGRAM_SKIPS] = {}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("program"):
+        for name in marker.args:
+            if find_program(name) is None:
+                item.config.stash[PROGRAM_SKIPS].setdefault(name, []).append(item.nodeid)
+                pytest.skip(f"the program {name} is not installed")
+    if item.get_closest_marker("gpu") is not None and (reason := gpu_absence()) is not None:
+        pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("gpu") is not None:
+        if gpu_required():
+            report.outcome = "failed"
+            report.longrepr = f"PINHOLE_REQUIRE_GPU is set and this GPU test was skipped: {report.longrepr}"
+        else:
+            item.config.stash[GPU_SKIPS].append(item.nodeid)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if skips := config.stash[GPU_SKIPS]:
+        terminalreporter.section(f"GPU tests skipped: {len(skips)} ({gpu_absence() or 'see above'})")
+        for line in folded(skips):
+            terminalreporter.line(line)
+    for name, nodes in sorted(config.stash[PROGRAM_SKIPS].items()):
+        terminalreporter.section(f"tests skipped as {name} is not installed: {len(nodes)}")
+        for line in folded(nodes):
+            terminalreporter.line(line)
+
+
+def folded(nodes: list[str]) -> list[str]:
+    """Test names, one line for each function, with how many of its cases there are."""
+    counts = Counter(node.partition("[")[0] for node in nodes)
+    return [f"{name} ({count} cases)" if count > 1 else name for name, count in counts.items()]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test, its own fixtures included, leaves no thread and no descriptor behind."""
+    if request.node.get_closest_marker("leaks_allowed") is not None:
+        yield
+        return
+    with no_leaks():
+        yield
