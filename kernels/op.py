@@ -10,6 +10,7 @@ out, round half up, saturate, border reflect-101. How its CUDA form looks depend
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Any, ClassVar, Generic, TypeVar
@@ -45,14 +46,19 @@ class Scratch:
 
     def __init__(self) -> None:
         self._buffers: dict[str, Pixels] = {}
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """An array over the buffer of that name, which only ever grows; contents stale."""
-        nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        array = self._arrays.get(name)
+        if array is not None and array.shape == shape and array.dtype == dtype:
+            return array
+        nbytes = math.prod(shape) * np.dtype(dtype).itemsize
         buffer = self._buffers.get(name)
         if buffer is None or buffer.nbytes < nbytes:
             buffer = self._buffers[name] = np.empty(nbytes, np.uint8)
-        return buffer[:nbytes].view(dtype).reshape(shape)
+        array = self._arrays[name] = buffer[:nbytes].view(dtype).reshape(shape)
+        return array
 
 
 class Op(ABC, Generic[P]):

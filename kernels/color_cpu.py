@@ -1,0 +1,141 @@
+"""Colour conversion on the CPU: any source picture to the working picture, exactly as ``YuvCoefficients`` defines it.
+
+Also what a snapshot of a source takes. Works on bands of rows that stay in the cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from kernels.errors import InputError
+from kernels.formats import I420, NV12, YUYV, Matrix, PixelFormat, Range, yuv_coefficients
+from kernels.image import ImageView, Pixels
+from kernels.op import Scratch
+
+BAND_PIXELS = 1 << 16  # times 10 bytes of intermediates: a band stays in the L2 cache
+
+
+def to_working(source: ImageView, out: Pixels, scratch: Scratch) -> None:
+    """Write the source's pixels into ``out`` as grey or as blue, green, red.
+
+    ``out``: uint8, (H, W) for GRAY8, else (H, W, 3); rows may be padded, pixels not; not overlapping the source.
+    Blocks; allocates nothing of a frame's size; any thread, but one at a time for each ``scratch``.
+
+    Raises:
+        InputError: ``out`` is of another shape or type.
+    """
+    spec = source.spec
+    shape = (spec.height, spec.width) if spec.format.channels == 1 else (spec.height, spec.width, 3)
+    if out.shape != shape or out.dtype != np.uint8:
+        raise InputError("out", f"{out.dtype} {out.shape} cannot hold {spec.describe()}", f"uint8 {shape}")
+    if spec.format.is_yuv:
+        _yuv_to_bgr(source, out, scratch)
+    else:
+        np.copyto(out, source.plane(0))
+
+
+# Half of it is more than any green term (3,330), all of it more than any other term (8,905), both in 1/32 level.
+_BIAS = 12288
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """Each term for each code: ``y`` (256,) uint16 is ``_BIAS`` plus luma; the others ``_BIAS`` minus chroma.
+
+    OpenCV's unsigned subtraction saturates at 0, so that the first minus the second is max(0, sum of the terms).
+    Chroma is (256,) int32 that holds the same 16 bits twice: a look-up at half width writes a row of full width,
+    each value replicated. Green has half the bias in both of its terms.
+    """
+
+    y: npt.NDArray[np.uint16]
+    bu: npt.NDArray[np.int32]
+    gu: npt.NDArray[np.int32]
+    gv: npt.NDArray[np.int32]
+    rv: npt.NDArray[np.int32]
+
+
+@cache
+def _tables(matrix: Matrix, value_range: Range) -> _Tables:
+    c = yuv_coefficients(matrix, value_range)
+    codes = np.arange(256)
+
+    def term(coefficient: int, offset: int) -> npt.NDArray[np.int64]:
+        return (coefficient * (codes - offset) + 512) >> 10
+
+    def chroma(bias: int, coefficient: int) -> npt.NDArray[np.int32]:
+        return np.repeat((bias - term(coefficient, 128)).astype(np.uint16), 2).view(np.int32)
+
+    return _Tables(
+        y=(_BIAS + term(c.y, c.y_offset)).astype(np.uint16),
+        bu=chroma(_BIAS, c.bu),
+        gu=chroma(_BIAS // 2, c.gu),
+        gv=chroma(_BIAS // 2, c.gv),
+        rv=chroma(_BIAS, c.rv),
+    )
+
+
+def _yuv_to_bgr(source: ImageView, out: Pixels, scratch: Scratch) -> None:
+    spec, planes = source.spec, source.planes
+    width, height = spec.width, spec.height
+    tables = _tables(spec.matrix, spec.range)
+    groups = -(-width // 2)
+    y_step = spec.format.planes[-1].y_step  # rows that share a row of chroma
+    rows = min(height + height % 2, max(2, BAND_PIXELS // width // 2 * 2))
+
+    bytes_in = scratch.array("color.bytes_in", (4, rows, groups), np.uint8)
+    luma = scratch.array("color.luma", (rows, width), np.uint16)
+    chroma = scratch.array("color.chroma", (rows, groups), np.int32)
+    chroma_v = scratch.array("color.chroma_v", (rows, groups), np.int32)
+    total = scratch.array("color.total", (rows, width), np.uint16)
+    bytes_out = scratch.array("color.bytes_out", (3, rows, width), np.uint8)
+
+    for top in range(0, height, rows):
+        n = min(rows, height - top)
+        m = -(-n // y_step)
+        first, *others = planes
+        band = [first[top : top + n], *(plane[top // 2 : top // 2 + m] for plane in others)]
+        y, u, v = _samples(spec.format, band, bytes_in)
+        cv2.LUT(y[:, :width], tables.y, dst=luma[:n])
+        for channel in range(3):
+            if channel == 0:
+                cv2.LUT(u, tables.bu, dst=chroma[:m])
+            elif channel == 1:
+                cv2.LUT(u, tables.gu, dst=chroma[:m])
+                cv2.LUT(v, tables.gv, dst=chroma_v[:m])
+                both = chroma[:m].view(np.uint16)
+                cv2.add(both, chroma_v[:m].view(np.uint16), dst=both)
+            else:
+                cv2.LUT(v, tables.rv, dst=chroma[:m])
+            wide = chroma[:m].view(np.uint16)[:, :width]
+            for row in range(y_step):
+                part = luma[row:n:y_step]
+                cv2.subtract(part, wide[: len(part)], dst=total[row:n:y_step])
+            # Round half up from 1/32 level: OpenCV rounds half to even, and 1/128 leaves no halves.
+            cv2.convertScaleAbs(total[:n], dst=bytes_out[channel, :n], alpha=1 / 32, beta=1 / 128)
+        cv2.merge(tuple(bytes_out[:, :n]), dst=out[top : top + n])
+
+
+def _samples(format: PixelFormat, band: list[Pixels], room: Pixels) -> tuple[Pixels, Pixels, Pixels]:
+    """Y, U and V of a band of planes; taken apart into ``room``, (4, rows, groups), where they are interleaved."""
+    if format is I420:
+        y, u, v = band
+    elif format is NV12:
+        y, pairs = band
+        u, v = room[0, : len(pairs)], room[1, : len(pairs)]
+        cv2.split(pairs, (u, v))
+    elif format is YUYV:
+        (fours,) = band
+        n, groups, _ = fours.shape
+        y = room[:2].reshape(-1, 2 * groups)[:n]
+        u, v = room[2, :n], room[3, :n]
+        cv2.extractChannel(fours.reshape(n, 2 * groups, 2), 0, dst=y)
+        cv2.extractChannel(fours, 1, dst=u)
+        cv2.extractChannel(fours, 3, dst=v)
+    else:
+        raise NotImplementedError(f"{format} has no conversion on the CPU")
+    return y, u, v

@@ -1,0 +1,76 @@
+"""Runs a plan on the CPU with OpenCV: the same result as every other executor, pixel for pixel."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from kernels.color_cpu import to_working
+from kernels.device import Completion, DoneNow
+from kernels.errors import DeviceFailedError, InputError, MemoryClosedError
+from kernels.image import ImageView, Pixels
+from kernels.op import OpParams, Scratch
+from kernels.plan import Plan
+
+
+class CpuExecutor:
+    """One plan over at most two working pictures, allocated here; see :class:`kernels.device.Executor`.
+
+    The first op reads a BGR8 or GRAY8 source where it lies, the last op writes where the result lies, an empty chain
+    ingests straight into the result. Source and result may not overlap.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._ingests = plan.source.format.is_yuv or not plan.ops
+        passes = len(plan.ops) + self._ingests
+        working = plan.working
+        pictures = [ImageView(working, np.empty(working.nbytes, np.uint8)).plane(0) for _ in range(min(passes - 1, 2))]
+        self._between: list[Pixels] = [pictures[i % 2] for i in range(passes - 1)]
+        self._scratch = Scratch()
+        self._open = True
+
+    def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
+        """Process one frame; it is done when this returns.
+
+        Raises:
+            InputError: a picture or the parameters are not those of the plan.
+            MemoryClosedError: the executor is closed.
+            DeviceFailedError: OpenCV failed.
+        """
+        self._check(source, result, params)
+        targets = iter([*self._between, result.plane(0)])
+        call = "ingest"
+        try:
+            if self._ingests:
+                current = next(targets)
+                to_working(source, current, self._scratch)
+            else:
+                current = source.plane(0)
+            for op, values, target in zip(self.plan.ops, params, targets, strict=True):
+                call = op.name
+                op.run_cpu(current, target, values, self._scratch)
+                current = target
+        except cv2.error as error:
+            raise DeviceFailedError(f"OpenCV ({call})", error.code, error.func, False, error.err.strip()) from error
+        return DoneNow()
+
+    def close(self) -> None:
+        """Release scratch memory; idempotent."""
+        self._open = False
+        self._between = []
+        self._scratch = Scratch()
+
+    def _check(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> None:
+        plan = self.plan
+        if not self._open:
+            raise MemoryClosedError(f"the executor for {plan.source.describe()} was used after close()")
+        for field, got, expected in (("source", source.spec, plan.source), ("result", result.spec, plan.result)):
+            if got != expected:
+                reason = f"{got.describe()} with strides {got.strides} at {got.offsets} is not what the plan is for"
+                allowed = f"{expected.describe()} with strides {expected.strides} at {expected.offsets}"
+                raise InputError(field, reason, allowed)
+        expected_types = tuple(op.Params for op in plan.ops)
+        if tuple(type(values) for values in params) != expected_types:
+            got_names = ", ".join(type(values).__name__ for values in params) or "none"
+            raise InputError("params", f"got {got_names}", ", ".join(t.__name__ for t in expected_types) or "none")
