@@ -25,7 +25,7 @@ import cuda_extra
 
 ROOT = Path(__file__).resolve().parent.parent
 CUPY = {"cuda12": "cupy-cuda12x", "cuda13": "cupy-cuda13x"}
-SHOWN = re.compile(r"\s*(Downloading|Using cached|Building|Installing collected|Successfully) ?")
+FETCHED = re.compile(r"\s*(?:Downloading|Using cached) ([^\s-]+)-([^\s-]+)\S* (\(.*\))")
 
 
 def read_stamp(venv: Path) -> dict[str, Any]:
@@ -71,8 +71,10 @@ def pip(venv: Path, *arguments: str) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             output.append(line)
-            if SHOWN.match(line):
-                print(f"  {line.strip()[:110]}", flush=True)
+            if match := FETCHED.match(line):
+                print("  " + " ".join(match.groups()), flush=True)
+            elif line.startswith("Installing collected packages"):
+                print(f"  installing {line.count(',') + 1} packages", flush=True)
     if process.returncode != 0:
         print("".join(output), file=sys.stderr)
         sys.exit(f"pip failed ({process.returncode}): {' '.join(command)}")
