@@ -30,8 +30,9 @@ class UnknownNameError(InputError):
     def __init__(self, field: str, kind: str, name: str, known: Iterable[str]) -> None:
         self.name = name
         self.known = tuple(sorted(known))
-        near = difflib.get_close_matches(name, self.known, n=1)
-        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        by_lower = {k.lower(): k for k in self.known}
+        near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+        hint = f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
         super().__init__(field, f"unknown {kind} {name!r}{hint}", ", ".join(self.known) or "none here")
 
 

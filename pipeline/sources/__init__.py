@@ -1,1 +1,165 @@
-"""Where frames come from: one file per source, chosen by URI scheme."""
+"""Finds the sources: each module here whose name does not start with ``_`` and is not ``base`` is one source.
+
+The file's name is the URI scheme (``testcard.py`` → ``testcard://``). A broken file stops the start-up with its name;
+a source whose optional library is missing is listed, with the reason why it cannot be used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from pydantic import ValidationError
+
+from kernels.errors import InputError, PinholeError, UnknownNameError
+from pipeline.sources._redact import is_secret_key, redact_text_about, redact_uri
+from pipeline.sources._uri import SourceUri, parse_uri
+from pipeline.sources.base import Source, SourceConfig
+
+SourceType = type[Source]
+
+
+@cache
+def all_sources() -> dict[str, SourceType]:
+    """Every source by scheme, sorted, also those that are not available here; loaded on first call.
+
+    Raises:
+        PinholeError: a file of this folder does not hold exactly one source named like the file.
+    """
+    found: dict[str, SourceType] = {}
+    for info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
+        if not info.name.startswith("_") and info.name != "base":
+            found[info.name] = load_source(f"{__name__}.{info.name}", info.name)
+    return found
+
+
+def load_source(module_name: str, scheme: str) -> SourceType:
+    """The one source that a module defines.
+
+    Raises:
+        PinholeError: the module fails to import, defines no source or several, or one of another scheme.
+    """
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a plug-in's border: whatever its file raises, the start-up says which file
+        raise PinholeError(f"source file {module_name} does not load: {type(error).__name__}: {error}") from error
+    classes = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Source) and value.__module__ == module_name
+    ]
+    if len(classes) != 1:
+        raise PinholeError(f"source file {module_name} must define exactly one source, found {len(classes)}")
+    source = classes[0]
+    config = getattr(source, "Config", None)
+    if getattr(source, "scheme", None) != scheme or not (isinstance(config, type) and issubclass(config, SourceConfig)):
+        raise PinholeError(f"source file {module_name}: set scheme = {scheme!r} and Config to its settings model")
+    return source
+
+
+def unavailable(scheme: str) -> str | None:
+    """Why sources of that scheme cannot be used here, or None if they can. Raises UnknownNameError."""
+    return _find(scheme, "scheme").unavailable()
+
+
+def make_source(uri: str, field: str = "uri") -> Source:
+    """The source that a URI describes; opens nothing and does not look whether anything is there (see ``check``).
+
+    Raises:
+        InputError: ``field`` or the setting under it (``camera.uri?fps``), and what is allowed.
+    """
+    parts = parse_uri(uri, field)
+    source = _find(parts.scheme, field)
+    _check_location(source, parts, field)
+    config = _make_config(source, parts.query, field)
+    if (reason := source.unavailable()) is not None:
+        raise InputError(field, f"{parts.scheme}:// cannot be used here: {reason}")
+    return source(uri, config)
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """What sources there are, as JSON: scheme, summary, example, JSON Schema of the settings, and if it can be used."""
+    return [
+        {
+            "scheme": scheme,
+            "summary": (source.__doc__ or "").strip().split("\n")[0],
+            "example": source.example,
+            "location": source.location,
+            "schema": source.Config.model_json_schema(),
+            "available": (reason := source.unavailable()) is None,
+            "reason": reason,
+        }
+        for scheme, source in all_sources().items()
+    ]
+
+
+def redact(uri: str) -> str:
+    """The URI for logs, state and errors: no userinfo, no value of a setting that is not known to be harmless."""
+    return redact_uri(uri, _harmless_keys(), _path_schemes())
+
+
+def redact_text(text: str, uri: str) -> str:
+    """Another library's text about ``uri`` without any form of that URI's credentials."""
+    return redact_text_about(text, uri, _harmless_keys(), _path_schemes())
+
+
+@cache
+def _harmless_keys() -> frozenset[str]:
+    return frozenset(key for source in all_sources().values() for key in source.Config.model_fields)
+
+
+@cache
+def _path_schemes() -> frozenset[str]:
+    return frozenset(scheme for scheme, source in all_sources().items() if source.location == "path")
+
+
+def _find(scheme: str, field: str) -> SourceType:
+    known = all_sources()
+    try:
+        return known[scheme]
+    except KeyError:
+        raise UnknownNameError(field, "scheme", scheme[:60], known) from None
+
+
+def _check_location(source: SourceType, parts: SourceUri, field: str) -> None:
+    form = f"{parts.scheme}://"
+    if source.location == "nothing" and (parts.authority or parts.path):
+        raise InputError(field, f"{form} takes nothing between :// and ?", source.example)
+    if source.location == "path":
+        if parts.authority.lower() not in ("", "localhost") or not parts.path.startswith("/"):
+            raise InputError(field, "is not an absolute path on this machine", f"three slashes: {form}/path/to/it")
+        if not parts.path.strip("/"):
+            raise InputError(field, "names no file or folder", source.example)
+    if source.location == "host" and not parts.authority:
+        raise InputError(field, "names no host", source.example)
+
+
+def _make_config(source: SourceType, values: Mapping[str, str], field: str) -> SourceConfig:
+    properties = source.Config.model_json_schema()["properties"] if source.Config.model_fields else {}
+    for key, value in values.items():
+        path = f"{field}?{key[:60]}"
+        if key not in properties:
+            raise UnknownNameError(path, f"setting of {source.scheme}://", key[:60], properties)
+        choices = properties[key].get("enum")
+        if choices is not None and value not in choices:
+            raise UnknownNameError(path, key, value[:60], choices)
+    try:
+        return source.Config.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0]) if first["loc"] else ""
+        value = values.get(name, "")
+        shown = "it" if is_secret_key(name) else repr(value[:60])
+        message = first["msg"].removeprefix("Value error, ")
+        path = f"{field}?{name}" if name else field
+        raise InputError(path, f"{shown} {message}", _allowed(properties.get(name, {}))) from None
+
+
+def _allowed(schema: Mapping[str, Any]) -> str:
+    if "x-allowed" in schema:
+        return str(schema["x-allowed"])
+    kind = str(schema.get("type", "see the schema"))
+    return f"{kind}, {schema['minimum']:g} to {schema['maximum']:g}" if {"minimum", "maximum"} <= set(schema) else kind

@@ -28,7 +28,7 @@ def parse_rate(value: Any) -> Fraction:
     if isinstance(value, str):
         match = _RATE.fullmatch(value)
         if match is None:
-            raise ValueError("is not a number")
+            raise ValueError("is not a positive number")
         numerator, denominator = Fraction(match[1]), Fraction(match[2] or 1)
         if denominator == 0:
             raise ValueError("divides by zero")
@@ -36,7 +36,7 @@ def parse_rate(value: Any) -> Fraction:
     elif isinstance(value, (int, float, Fraction)) and not isinstance(value, bool) and math.isfinite(value):
         rate = Fraction(value)
     else:
-        raise ValueError("is not a number")
+        raise ValueError("is not a positive number")
     return rate
 
 

@@ -23,7 +23,7 @@ class TestcardConfig(SourceConfig):
     size: Size = Field(
         default=(1280, 720),
         description="Width x height of the picture.",
-        json_schema_extra={"x-allowed": ALLOWED_SIZES},
+        json_schema_extra={"default": "1280x720", "x-allowed": ALLOWED_SIZES},
     )
     fps: Rate = Field(
         default=Fraction(30), description="Frames per second.", json_schema_extra={"x-allowed": _ALLOWED_FPS}

@@ -1,0 +1,177 @@
+"""Removes credentials from URIs, and from other people's texts about them. Never raises; in doubt it hides more."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+MASK = "***"
+
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/{0,2}")
+_AT = re.compile(r"@|%(?:25)*40")
+_SECRET_WORDS = re.compile(
+    r"pass|pwd|token|secret|key|auth|user|usr|login|name|cred|sig|session|pin|code|jwt|bearer|streamid|account|email",
+    re.IGNORECASE,
+)
+_SECRET_IN_PATH = re.compile(rf"(?:{_SECRET_WORDS.pattern})[^/]*?(?:=|:|%(?:25)*3[AaDd])", re.IGNORECASE)
+_URL_USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:(?:/|%2[Ff])+)[^\s/@'\"<>]*@")
+_MIN_PIECE_CHARS = 3
+
+
+@dataclass(slots=True)
+class _Secrets:
+    """``anywhere``: hidden wherever it stands; ``whole``: hidden where it stands as a word of its own."""
+
+    anywhere: set[str] = field(default_factory=set)
+    whole: set[str] = field(default_factory=set)
+
+    def add(self, text: str, *, weak: bool = False) -> None:
+        for form in (text, _unquoted(text)):
+            if form.strip("*"):
+                (self.whole if weak else self.anywhere).add(form)
+
+
+def redact_uri(uri: str, harmless_keys: Collection[str], path_schemes: Collection[str] = ()) -> str:
+    """``uri`` without userinfo, without the values of settings that are not ``harmless_keys``, without its fragment.
+
+    Made for broken URIs too: an unescaped / ? # or @ in a password does not show a part of it. URIs of
+    ``path_schemes`` have no userinfo, so that an @ in a file's name stays.
+    """
+    return _take_apart(uri, harmless_keys, path_schemes, _Secrets())
+
+
+def redact_text_about(text: str, uri: str, harmless_keys: Collection[str], path_schemes: Collection[str] = ()) -> str:
+    """``text`` without any form of the secrets of ``uri``: as written, decoded, encoded once or more, escaped, base64.
+
+    Userinfo of any other URL in the text is hidden too.
+    """
+    secrets = _Secrets()
+    shown = _take_apart(uri, harmless_keys, path_schemes, secrets)
+    for form in {uri, _unquoted(uri)}:
+        if form:
+            text = text.replace(form, shown)
+    for secret in sorted(secrets.anywhere, key=len, reverse=True):
+        text = _hide(text, _any_form(secret))
+    for secret in sorted(secrets.whole, key=len, reverse=True):
+        text = _hide(text, rf"(?<![A-Za-z0-9]){_any_form(secret)}(?![A-Za-z0-9])")
+    return _URL_USERINFO.sub(rf"\g<1>{MASK}@", text)
+
+
+def is_secret_key(key: str) -> bool:
+    """True if a setting of that name may hold a credential."""
+    return _SECRET_WORDS.search(_unquoted(key)) is not None
+
+
+def _take_apart(uri: str, harmless_keys: Collection[str], path_schemes: Collection[str], secrets: _Secrets) -> str:
+    match = _PREFIX.match(uri)
+    prefix = match[0] if match and "/" in match[0] else ""
+    rest = uri[len(prefix) :]
+    if prefix.partition(":")[0].lower() not in path_schemes or not rest.startswith("/"):
+        rest = _without_userinfo(rest, secrets)
+    rest, has_fragment, fragment = rest.partition("#")
+    location, has_query, query = rest.partition("?")
+    segments = [_without_path_secret(segment, secrets) for segment in location.split("/")]
+    settings = [_without_value(part, harmless_keys, secrets) for part in re.split("([&;])", query)]
+    if fragment:
+        secrets.add(fragment)
+    return prefix + "/".join(segments) + has_query + "".join(settings) + has_fragment + (MASK if fragment else "")
+
+
+def _without_userinfo(rest: str, secrets: _Secrets) -> str:
+    marks = list(_AT.finditer(rest))
+    for mark in marks:  # which @ ends the userinfo is unsure where a password holds one
+        _add_userinfo(rest[: mark.start()].lstrip("/"), secrets, sure=mark is marks[-1])
+    if marks:
+        return f"{MASK}@{rest[marks[-1].end() :]}"
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    _, colon, port = authority.rpartition(":")
+    if colon and not port.isdecimal() and not authority.startswith("["):  # user:password with its host forgotten
+        _add_userinfo(authority, secrets, sure=True)
+        return MASK + rest[len(authority) :]
+    return rest
+
+
+def _add_userinfo(userinfo: str, secrets: _Secrets, *, sure: bool) -> None:
+    user, _, password = userinfo.partition(":")
+    if ":" not in userinfo:
+        user, password = "", userinfo if not _looks_like_place(userinfo) else ""
+    secrets.add(user, weak=True)
+    if not password:
+        return
+    secrets.add(password, weak=not sure and len(password) < _MIN_PIECE_CHARS)
+    for decoded in {password, _unquoted(password)}:
+        # What a library that takes the URI apart in another way would show of it.
+        for piece in re.split("[/?#@:&]", decoded):
+            secrets.add(piece, weak=len(piece) < _MIN_PIECE_CHARS)
+        for name in {user, _unquoted(user)}:
+            pair = f"{name}:{decoded}".encode("utf-8", "surrogatepass")
+            secrets.add(base64.b64encode(pair).decode())
+            secrets.add(base64.urlsafe_b64encode(pair).decode())
+
+
+def _looks_like_place(text: str) -> bool:
+    return "/" in text or "?" in text
+
+
+def _without_path_secret(segment: str, secrets: _Secrets) -> str:
+    if _SECRET_IN_PATH.search(segment) is None:
+        return segment
+    secrets.add(segment)
+    for value in re.split(r"(?:=|:|%(?:25)*3[AaDd])", segment)[1:]:
+        secrets.add(value, weak=True)
+        for piece in re.split(r"[_&;,]", value):
+            secrets.add(piece, weak=True)
+    return MASK
+
+
+def _without_value(part: str, harmless_keys: Collection[str], secrets: _Secrets) -> str:
+    if part in ("", "&", ";"):
+        return part
+    key, equals, value = part.partition("=")
+    if key in harmless_keys and not is_secret_key(key):
+        return part
+    if not equals:
+        secrets.add(key, weak=not is_secret_key(key))
+        return MASK
+    secrets.add(value, weak=not is_secret_key(key))
+    return f"{key}={MASK}"
+
+
+def _unquoted(text: str) -> str:
+    """Percent-decoded until nothing changes."""
+    for _ in range(8):
+        decoded = unquote(text)
+        if decoded == text:
+            break
+        text = decoded
+    return text
+
+
+def _hide(text: str, pattern: str) -> str:
+    """Replace until none is left: a mask and its neighbours may match again, but with a character less each time."""
+    expression = re.compile(pattern, re.IGNORECASE)
+    while True:
+        hidden = expression.sub(MASK, text)
+        if hidden == text:
+            return text
+        text = hidden
+
+
+def _any_form(secret: str) -> str:
+    """A pattern in which each character may be itself, percent-encoded (once or more), or escaped in a common way."""
+    return "".join(f"(?:{'|'.join(_forms(char))})" for char in secret)
+
+
+def _forms(char: str) -> Iterator[str]:
+    encoded = char.encode("utf-8", "surrogatepass")
+    yield "".join(f"%(?:25)*{byte:02x}" for byte in encoded)
+    escaped = {repr(char)[1:-1], ascii(char)[1:-1], json.dumps(char)[1:-1], html.escape(char), html.escape(char, False)}
+    escaped |= {"&#39;", "\\'"} if char == "'" else {"\\\\\\\\"} if char == "\\" else {"+"} if char == " " else set()
+    for form in sorted(escaped - {char}, key=len, reverse=True):
+        yield re.escape(form)
+    yield re.escape(char)

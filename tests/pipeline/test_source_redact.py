@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import base64
+import html
+import json
+import string
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.sources import redact, redact_text
+
+MASK = "***"
+# A secret of asterisks alone cannot be told from its mask.
+PASSWORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=16).filter(lambda p: p.strip("*") != "")
+LONG_PASSWORDS = st.text(string.ascii_letters + string.digits + "!$&'()+,;=:@/?#[]%\\\" é漢", min_size=6, max_size=24)
+
+
+def forms_of(secret: str) -> set[str]:
+    """How a secret may stand in somebody's text."""
+    once = quote(secret, safe="")
+    forms = {
+        secret,
+        once,
+        once.lower(),
+        quote(secret),
+        quote_plus(secret),
+        quote(once, safe=""),
+        repr(secret)[1:-1],
+        ascii(secret)[1:-1],
+        json.dumps(secret)[1:-1],
+        html.escape(secret),
+    }
+    return {form for form in forms if form.strip("*")}
+
+
+@given(PASSWORDS)
+def test_b77_no_form_of_the_password_is_left(password: str) -> None:
+    uri = f"rtsp://viewer:{quote(password, safe='')}@127.0.0.1:1/x"
+    forms = forms_of(password)
+    shown = redact_text(f"{redact(uri)} | {uri} | " + " | ".join(sorted(forms)), uri)
+    assert not [form for form in forms if form in shown]
+
+
+@given(LONG_PASSWORDS)
+def test_b77_redact_hides_passwords_written_without_escapes(password: str) -> None:
+    uri = f"rtsp://viewer:{password}@10.0.0.1:554/live"
+    assert redact(uri) == f"rtsp://{MASK}@10.0.0.1:554/live"
+    shown = redact_text(f"cannot open {uri!r}", uri)
+    assert password not in shown
+    assert "viewer" not in shown
+
+
+@given(st.text(max_size=60))
+def test_redact_never_raises_and_is_stable(text: str) -> None:
+    for uri in (text, f"rtsp://{text}", f"file:///{text}", f"x://h/?{text}"):
+        assert redact(redact(uri)) == redact(uri)
+        redact_text(text, uri)
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("rtsp://u:p%40ss%21@127.0.0.1:1/x", "rtsp://***@127.0.0.1:1/x"),
+        ("rtsp://u@cam/x", "rtsp://***@cam/x"),
+        ("rtsp://u:p@ss@cam/x", "rtsp://***@cam/x"),
+        ("rtsp://u:a/b?c#d@cam/x", "rtsp://***@cam/x"),
+        ("rtsp:///u:pw@cam/x", "rtsp://***@cam/x"),
+        ("rtsp://u:pw%40cam/x", "rtsp://***@cam/x"),
+        ("rtsp://u:pw", "rtsp://***"),
+        ("u:pw@cam", "***@cam"),
+        ("srt://cam:9000?passphrase=geheim&latency=20", "srt://cam:9000?passphrase=***&latency=***"),
+        ("http://cam/x?token=abc&fps=30", "http://cam/x?token=***&fps=30"),
+        ("http://cam/x?to%6ben=abc;PASSWORD=x", "http://cam/x?to%6ben=***;PASSWORD=***"),
+        ("http://cam/user=admin_password=tlJwpbo6_channel=1.sdp", "http://cam/***"),
+        ("http://cam/a;password=x/b", "http://cam/***/b"),
+        ("http://cam/x#access_token=abc", "http://cam/x#***"),
+        ("http://cam/x?abc", "http://cam/x?***"),
+        ("rtsp://cam.local:554/h264", "rtsp://cam.local:554/h264"),
+        ("rtsp://[fe80::1]:554/h264", "rtsp://[fe80::1]:554/h264"),
+        ("testcard://?size=1280x720&fps=30&format=NV12", "testcard://?size=1280x720&fps=30&format=NV12"),
+        ("file://u:pw@/clip.mp4", "file://***@/clip.mp4"),
+        ("", ""),
+    ],
+)
+def test_b80_every_component_is_redacted_and_the_rest_is_kept(uri: str, shown: str) -> None:
+    assert redact(uri) == shown
+
+
+@pytest.mark.parametrize(
+    ("uri", "text", "shown"),
+    [
+        ("rtsp://adm:hunter2@cam/x", "401 for adm at cam, path /admin", "401 for *** at cam, path /admin"),
+        ("rtsp://adm:hunter2@cam/x", "b'hunter2' and HUNTER2", "b'***' and ***"),
+        ("rtsp://adm:pa/ss@cam/x", "Port could not be cast to integer value as 'pa'", None),
+        ("srt://cam?passphrase=geh%65im", "wrong passphrase geheim (geh%65im, geh%2565im)", None),
+        ("rtsp://cam/x", "redirected to rtsp://other:secret@cam2/y", "redirected to rtsp://***@cam2/y"),
+        ("rtsp://cam/x?channel=1", "frame 1 of channel 1", None),
+    ],
+)
+def test_b77_texts_of_other_libraries(uri: str, text: str, shown: str | None) -> None:
+    hidden = redact_text(text, uri)
+    assert shown is None or hidden == shown
+    for secret in ("hunter2", "'pa'", "geheim", "geh%65im", "geh%2565im", "other", "secret"):
+        assert secret not in hidden
+
+
+def test_b77_basic_authorization_is_hidden() -> None:
+    pair = base64.b64encode(b"u:p@ss!").decode()
+    assert pair not in redact_text(f"Authorization: Basic {pair}", "rtsp://u:p%40ss%21@cam/x")
+
+
+def test_b77_the_checks_can_fail() -> None:
+    assert "hunter2" in redact_text("hunter2", "rtsp://cam/x")
+    assert "p%40ss" in forms_of("p@ss")
