@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# All tests on a GPU machine, none of the GPU's skipped, then the benchmarks; a short table comes last.
+#
+#   bash tests/gpu/run.sh                          tests, then benchmarks
+#   bash tests/gpu/run.sh tests [PYTEST ARGUMENT…] tests alone
+#   bash tests/gpu/run.sh bench [NAME…]            benchmarks alone (bench_gpu unless named)
+#
+# Made for a bare machine: python3 >= 3.10 with CuPy, NumPy, OpenCV, pytest, pytest-timeout, hypothesis and psutil, and no
+# network. What else is needed comes from the wheels in .whl/ (fetch_wheels.sh fills it). Pinhole itself is not installed:
+# it runs from this folder. Everything is written under ${OUT:-build/gpu}. PINHOLE_COMMIT names the commit where there is
+# no git; PINHOLE_REQUIRE_GPU=0 lets the GPU's tests be skipped.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+out=$(mkdir -p "${OUT:-build/gpu}" && cd "${OUT:-build/gpu}" && pwd)
+part=all
+case "${1:-}" in
+    all | tests | bench)
+        part=$1
+        shift
+        ;;
+esac
+
+if compgen -G ".whl/*.whl" >/dev/null; then
+    site=${TMPDIR:-/tmp}/pinhole-site
+    python3 -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$site" .whl/*.whl ||
+        exit 1
+    export PYTHONPATH="$site:$PWD${PYTHONPATH:+:$PYTHONPATH}"
+else
+    export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"
+fi
+export PINHOLE_REQUIRE_GPU=${PINHOLE_REQUIRE_GPU-1}
+
+status=0
+if [ "$part" != bench ]; then
+    python3 -m pytest -p no:cacheprovider --junitxml="$out/tests.xml" --durations=15 "$@" 2>&1 | tee "$out/tests.log"
+    status=${PIPESTATUS[0]}
+fi
+
+if [ "$part" != tests ]; then
+    names=("$@")
+    if [ "$part" = all ] || [ $# -eq 0 ]; then
+        names=()
+        [ -f tests/benchmarks/bench_gpu.py ] && names=(bench_gpu)
+    fi
+    for name in "${names[@]}"; do
+        python3 -m "tests.benchmarks.$name" --out "$out" 2>&1 | tee "$out/$name.log"
+        [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
+    done
+fi
+
+echo
+echo "== summary"
+python3 -c 'from tests.benchmarks.harness import environment, describe; print(describe(environment()))'
+[ "$part" = bench ] || {
+    grep -E '^(FAILED|ERROR) |^=+ (GPU tests skipped|tests skipped as)' "$out/tests.log"
+    tail -n 1 "$out/tests.log"
+}
+[ "$part" = tests ] || for name in "${names[@]}"; do [ ! -f "$out/$name.md" ] || grep '^|' "$out/$name.md"; done
+exit "$status"
