@@ -90,17 +90,17 @@ def make_params(op: AnyOp, values: Mapping[str, Any], field: str) -> OpParams:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else ""
-        shown = repr(first["input"])
-        shown = shown if len(shown) <= 60 else shown[:57] + "…"
         message = first["msg"].removeprefix("Value error, ")
         path = f"{field}.{name}" if name else field
-        raise InputError(path, f"{shown}: {message}", allowed_values(op, name)) from None
+        raise InputError(path, f"{_shown(first['input'])}: {message}", allowed_values(op, name)) from None
     return params
 
 
 def allowed_values(op: AnyOp, name: str) -> str:
     """What a parameter takes, for people: ``integer, 1 to 31 in steps of 2``."""
-    schema = op.Params.model_json_schema().get("properties", {}).get(name, {})
+    schema = op.Params.model_json_schema().get("properties", {}).get(name)
+    if schema is None:
+        return ", ".join(op.Params.model_fields) or "no parameters"
     if "enum" in schema:
         return ", ".join(map(repr, schema["enum"]))
     parts = [str(schema.get("type", "see the schema"))]
@@ -111,33 +111,51 @@ def allowed_values(op: AnyOp, name: str) -> str:
     return ", ".join(parts)
 
 
+def _shown(value: object) -> str:
+    """A value for a message: short, whatever somebody sent."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # Python refuses to write out huge integers and deep nesting
+        return "a value too large to show"
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+# What Python's parser raises for text that is no expression, however absurd the text.
+_PARSER_ERRORS = (SyntaxError, ValueError, TypeError, MemoryError, RecursionError)
+
+
 def parse_chain(text: str, *, version: int = 1, field: str = "chain") -> Chain:
     """A chain from ``gaussian_blur(ksize=5, sigma=0) | gamma(gamma=1.2) | sobel``; "" passes pixels through.
 
     Raises:
         InputError: says which operation and what is wrong.
     """
-    items: list[dict[str, Any]] = []
-    for index, part in enumerate(text.split("|") if text.strip() else ()):
-        path = f"{field}[{index}]"
-        example = "NAME(parameter=value, …), e.g. gaussian_blur(ksize=5)"
-        try:
-            node = ast.parse(part.strip(), mode="eval").body
-        except (SyntaxError, ValueError):
-            raise InputError(path, f"{part.strip()!r} is not an operation", example) from None
-        if isinstance(node, ast.Name):
-            items.append({"op": node.id, "params": {}})
-            continue
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args):
-            raise InputError(path, f"{part.strip()!r} is not an operation", example)
-        params: dict[str, Any] = {}
-        for keyword in node.keywords:
-            if keyword.arg is None or keyword.arg in params:
-                raise InputError(path, f"{part.strip()!r} must give each parameter once by name", example)
-            try:
-                params[keyword.arg] = ast.literal_eval(keyword.value)
-            except (ValueError, TypeError, SyntaxError):
-                shown = ast.unparse(keyword.value)
-                raise InputError(f"{path}.params.{keyword.arg}", f"{shown!r} is not a plain value") from None
-        items.append({"op": node.func.id, "params": params})
+    parts = text.split("|") if text.strip() else []
+    if len(parts) > MAX_OPS:
+        raise InputError(field, f"{len(parts)} operations are too many", f"0 to {MAX_OPS}")
+    items = [_parse_step(part.strip(), f"{field}[{index}]") for index, part in enumerate(parts)]
     return make_chain(items, version=version, field=field)
+
+
+def _parse_step(text: str, path: str) -> dict[str, Any]:
+    example = "NAME(parameter=value, …), e.g. gaussian_blur(ksize=5)"
+    try:
+        node = ast.parse(text, mode="eval").body
+    except _PARSER_ERRORS:
+        raise InputError(path, f"{_shown(text)} is not an operation", example) from None
+    if isinstance(node, ast.Name):
+        return {"op": node.id, "params": {}}
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args):
+        raise InputError(path, f"{_shown(text)} is not an operation", example)
+    op = find_op(node.func.id, f"{path}.op")
+    params: dict[str, Any] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None or keyword.arg in params:
+            raise InputError(path, f"{_shown(text)} must give each parameter once by name", example)
+        try:
+            params[keyword.arg] = ast.literal_eval(keyword.value)
+        except _PARSER_ERRORS:
+            shown = _shown(ast.get_source_segment(text, keyword.value))
+            allowed = allowed_values(op, keyword.arg)
+            raise InputError(f"{path}.params.{keyword.arg}", f"{shown} is not a plain value", allowed) from None
+    return {"op": op.name, "params": params}

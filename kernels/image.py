@@ -126,10 +126,17 @@ class ImageView:
     dev_ptr: int | None = None
 
     def __post_init__(self) -> None:
-        if self.buffer.nbytes < self.spec.nbytes:
+        buffer = self.buffer
+        if buffer.ndim != 1 or buffer.dtype != np.uint8 or not buffer.flags.c_contiguous:
             raise InputError(
                 "buffer",
-                f"{self.buffer.nbytes} bytes cannot hold {self.spec.describe()}",
+                f"{buffer.dtype} {buffer.shape} with strides {buffer.strides} is not one run of bytes",
+                "a contiguous (n,) uint8 array",
+            )
+        if buffer.nbytes < self.spec.nbytes:
+            raise InputError(
+                "buffer",
+                f"{buffer.nbytes} bytes cannot hold {self.spec.describe()}",
                 f"{self.spec.nbytes} bytes or more",
             )
 

@@ -39,7 +39,7 @@ def load_op(module_name: str, op_name: str) -> AnyOp:
     """
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except Exception as error:  # a plug-in's border: whatever its file raises, the error names the file
         raise PinholeError(f"op file {module_name} does not load: {type(error).__name__}: {error}") from error
     classes = [
         value
@@ -48,7 +48,10 @@ def load_op(module_name: str, op_name: str) -> AnyOp:
     ]
     if len(classes) != 1:
         raise PinholeError(f"op file {module_name} must define exactly one op, found {len(classes)}")
-    op: AnyOp = classes[0]()
+    try:
+        op: AnyOp = classes[0]()
+    except TypeError as error:
+        raise PinholeError(f"op file {module_name}: {error}") from error
     params = getattr(op, "Params", None)
     if getattr(op, "name", None) != op_name or not (isinstance(params, type) and issubclass(params, OpParams)):
         raise PinholeError(f"op file {module_name}: set name = {op_name!r} and Params to its parameter model")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +20,9 @@ _FIXED = {
     7: (8, 28, 56, 72, 56, 28, 8),
     9: (4, 13, 30, 51, 60, 51, 30, 13, 4),
 }
+
+# From 4.11 on a build of OpenCV may choose a quicker and inexact blur unless it is told not to.
+_BIT_EXACT: dict[str, Any] = {"hint": cv2.ALGO_HINT_ACCURATE} if hasattr(cv2, "ALGO_HINT_ACCURATE") else {}
 
 
 class GaussianBlurParams(OpParams):
@@ -69,4 +74,4 @@ class GaussianBlur(SeparableOp[GaussianBlurParams]):
 
     def run_cpu(self, src: Pixels, dst: Pixels, params: GaussianBlurParams, scratch: Scratch) -> None:
         size = (params.ksize, params.ksize)
-        cv2.GaussianBlur(src, size, params.sigma, dst=dst, borderType=cv2.BORDER_REFLECT_101)
+        cv2.GaussianBlur(src, size, params.sigma, dst=dst, borderType=cv2.BORDER_REFLECT_101, **_BIT_EXACT)

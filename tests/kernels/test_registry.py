@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kernels import ops as ops_package
+from kernels import registry
+from kernels.errors import PinholeError, UnknownNameError
+from kernels.op import Op
+from kernels.registry import find_op, load_op
+
+GOOD = '''
+import numpy as np
+from kernels.op import OpParams, TableOp
+
+class InvertParams(OpParams):
+    pass
+
+class Invert(TableOp[InvertParams]):
+    """Negative: out = 255 − in."""
+
+    name = "invert"
+    Params = InvertParams
+
+    def table(self, params):
+        return np.arange(255, -1, -1, dtype=np.uint8)
+'''
+
+WriteOp = Callable[[str, str], str]
+
+
+@pytest.fixture
+def write_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WriteOp]:
+    """Adds a file to the ops' folder as the registry sees it; returns the module's name."""
+    monkeypatch.setattr(ops_package, "__path__", [*ops_package.__path__, str(tmp_path)])
+    monkeypatch.setattr(registry, "all_ops", registry.all_ops.__wrapped__)
+    written: list[str] = []
+
+    def write(name: str, text: str) -> str:
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+        written.append(f"kernels.ops.{name}")
+        return written[-1]
+
+    yield write
+    for module in written:
+        sys.modules.pop(module, None)
+        vars(ops_package).pop(module.rpartition(".")[2], None)
+
+
+def test_the_ops_are_found_by_file_name() -> None:
+    files = sorted(p.stem for p in Path(str(ops_package.__file__)).parent.glob("*.py") if not p.stem.startswith("_"))
+    assert list(registry.all_ops()) == files
+    assert {"gain_offset", "gamma", "gaussian_blur", "sobel"} <= set(files)
+    assert all(op.name == name and op.summary.endswith(".") for name, op in registry.all_ops().items())
+
+
+def test_a_new_op_takes_one_file(write_op: WriteOp) -> None:
+    write_op("invert", GOOD)
+    assert find_op("invert").summary == "Negative: out = 255 − in."
+
+
+def test_files_that_start_with_an_underscore_are_no_ops(write_op: WriteOp) -> None:
+    write_op("_shared", "raise RuntimeError('never imported')")
+    assert "_shared" not in registry.all_ops()
+
+
+BROKEN = {
+    "a syntax error": (GOOD.replace("class Invert(", "class Invert["), "does not load: SyntaxError"),
+    "a missing import": ("import no_such_module\n" + GOOD, "does not load: ModuleNotFoundError"),
+    "an error while it loads": (GOOD + "\n1 / 0\n", "does not load: ZeroDivisionError"),
+    "no op": ("x = 1\n", "exactly one op, found 0"),
+    "only an imported op": ("from kernels.ops.gamma import Gamma\n", "exactly one op, found 0"),
+    "two ops": (GOOD + "\nclass Second(Invert):\n    pass\n", "exactly one op, found 2"),
+    "another name": (GOOD.replace('name = "invert"', 'name = "negate"'), "set name = 'invert'"),
+    "no name": (GOOD.replace('    name = "invert"\n', ""), "set name = 'invert'"),
+    "no parameters": (GOOD.replace("    Params = InvertParams\n", ""), "Params to its parameter model"),
+    "parameters of a foreign class": (GOOD.replace("Params = InvertParams", "Params = dict"), "its parameter model"),
+    "a method that is missing": (GOOD.replace("def table", "def tabel"), "abstract method"),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_op_stops_the_start_up_and_names_its_file(write_op: WriteOp, fault: str) -> None:
+    text, message = BROKEN[fault]
+    module = write_op("invert", text)
+    with pytest.raises(PinholeError, match=module) as caught:
+        registry.all_ops()
+    assert message in str(caught.value)
+    with pytest.raises(PinholeError, match=module):
+        load_op(module, "invert")
+
+
+def test_an_unknown_op_names_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'sobel'") as caught:
+        find_op("sobl", "chain[2].op")
+    assert caught.value.field == "chain[2].op"
+    assert caught.value.known == tuple(registry.all_ops())
+
+
+def test_what_the_registry_returns_are_ops() -> None:
+    assert all(isinstance(op, Op) for op in registry.all_ops().values())
