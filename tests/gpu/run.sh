@@ -50,7 +50,8 @@ fi
 
 echo
 echo "== summary"
-python3 -c 'from tests.benchmarks.harness import environment, describe; print(describe(environment()))'
+python3 -c 'from tests.benchmarks.harness import describe, environment
+print(describe({**environment(), "command": "bash tests/gpu/run.sh"}))'
 [ "$part" = bench ] || {
     grep -E '^(FAILED|ERROR) |^=+ (GPU tests skipped|tests skipped as)' "$out/tests.log"
     tail -n 1 "$out/tests.log"
