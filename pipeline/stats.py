@@ -16,7 +16,7 @@ from pipeline.state import CameraState
 
 @dataclass(frozen=True, slots=True)
 class RingStatistics:
-    """Where a ring's slots were at one moment; the seven counts by state add up to ``slots``.
+    """Where a ring's slots were at one moment; the eight counts by state add up to ``slots``.
 
     ``finishing`` slots have a result the device is still working on, ``pending`` ones are held by nothing but device
     work, ``released`` ones have given their memory back (only in a retired or closed ring). ``*_leases`` are held

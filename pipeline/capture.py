@@ -1,0 +1,333 @@
+"""The capture thread, ``cap-<camera>``: opens the source, drains it into the ring, and tries again when it breaks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+
+from kernels.errors import InputError, PinholeError
+from pipeline.core import Core
+from pipeline.frame import Capture, Frame, FrameTimes
+from pipeline.lease import WriteLease
+from pipeline.ring import Keep, Ring, RingClosed
+from pipeline.sources.base import FormatChanged, FrameCorrupt, Source, SourceEnded, SourceError, SourceFormat, WriteSlot
+from pipeline.state import CameraState
+
+log = logging.getLogger("pinhole.capture")
+
+FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.5, 5.0
+STEADY_S = 5.0  # a source that delivered for so long starts with the first back-off again
+SUMMARY_S = 60.0  # between lines on a camera that stays away
+IDLE_S = 0.005  # a read that came back at once with nothing is not repeated sooner
+SLOT_WAIT_S = 0.1  # how soon a writer that waits for a slot notices the end
+MAX_CORRUPT_PAUSE_S = 0.1
+MAX_FORMAT_CHANGES = 5  # in a row, with no frame between
+OPEN_LIMIT_S = 10.0
+STUCK_GRACE_S = 2.0  # between the interruption of a stuck call and giving up its thread
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call into the source that may block: since when, and until when that is all right."""
+
+    what: str
+    began_ns: int
+    limit_s: float
+
+    def overdue_s(self, now_ns: int) -> float:
+        return (now_ns - self.began_ns) / 1e9 - self.limit_s
+
+    def __str__(self) -> str:
+        return f"{self.what} did not return within {self.limit_s:g} s"
+
+
+class CaptureLoop:
+    """One capture thread. It alone calls its sources' ``open``, ``read`` and ``close``."""
+
+    def __init__(self, core: Core, source: Source | None, *, wait_first: bool = False) -> None:
+        """``source`` is tried first, then (or at once, if None) fresh ones; ``wait_first`` begins with a back-off."""
+        self._core = core
+        self._halted = core.halted
+        self._source = source
+        self._lock = threading.Lock()  # guards the three below
+        self._call: Call | None = None
+        self._interrupted: Call | None = None
+        self._abandoned = False
+        self._wake = threading.Event()  # ends every wait of this loop
+        self._backoff_s = FIRST_BACKOFF_S
+        self._wait_first = wait_first
+        self._attempts = 0
+        self._last_summary = 0.0
+        self._slots: CaptureSlots | None = None
+        self._corrupt_logged: dict[str, float] = {}  # by reason: when
+        self.thread = threading.Thread(target=self._run, name=f"cap-{core.config.name}", daemon=True)
+
+    # ---- any thread
+
+    def interrupt(self) -> None:
+        """Make the loop end soon. Repeat until the thread has ended: a source may be just about to open."""
+        self._wake.set()
+        self._interrupt_source()
+
+    def watch(self, now_ns: int) -> str | None:
+        """Interrupt a call into the source that takes too long. A cause once it is time to give the thread up.
+
+        It is then abandoned: whatever its source still delivers is thrown away, and it ends when it can.
+        """
+        with self._lock:
+            call = self._call
+            if call is None or (overdue_s := call.overdue_s(now_ns)) < 0:
+                return None
+            if self._interrupted is call:
+                if overdue_s < STUCK_GRACE_S:
+                    return None
+                self._abandoned = True
+            self._interrupted = call
+            abandoned = self._abandoned
+        if not abandoned:
+            self._core.try_move(CameraState.RECONNECTING, str(call))
+        self._interrupt_source()
+        return str(call) if abandoned else None
+
+    def _interrupt_source(self) -> None:
+        source = self._source
+        if source is None:
+            return
+        try:
+            source.interrupt()
+        except Exception as error:  # a plug-in's border: a stop must go on
+            log.warning("camera %s: the source was not interrupted: %s", self._core.config.name, self._explain(error))
+
+    def _explain(self, error: BaseException) -> str:
+        return self._core.explain(error)
+
+    def over(self) -> bool:
+        """True once the loop should end."""
+        return self._halted.is_set() or self._abandoned
+
+    # ---- the capture thread
+
+    def _run(self) -> None:
+        try:
+            if not (self._wait_first and self._pause(self._backoff_s)):
+                self._try_again_and_again()
+        except PinholeError as error:
+            if not self._abandoned:
+                self._core.fail(self._explain(error))
+        except BaseException as error:  # the thread's border: it must not die silently
+            if not self._abandoned:
+                self._core.fail_unexpectedly("capture", error)
+
+    def _try_again_and_again(self) -> None:
+        while not self.over():
+            cause = self._attempt()
+            if cause is None or self.over():
+                return
+            self._lost(cause)
+            if self._pause(self._backoff_s):
+                return
+            self._backoff_s = min(2 * self._backoff_s, LAST_BACKOFF_S)
+
+    def _attempt(self) -> str | None:
+        """Open a source and deliver until it breaks: why it did, or None at its end or the camera's."""
+        try:
+            if self._source is None:
+                self._source = self._core.make_source()
+            self._deliver(self._source)
+            return None
+        except SourceEnded:
+            self._close()
+            self._end()
+            return None
+        except (SourceError, InputError, OSError) as error:
+            with self._lock:
+                stuck, self._interrupted = self._interrupted, None
+            return str(stuck) if stuck is not None else self._explain(error)
+        finally:
+            self._close()
+
+    def _deliver(self, source: Source) -> None:
+        core = self._core
+        self._enter("opening the source", OPEN_LIMIT_S)
+        try:
+            format = source.open()
+        finally:
+            self._leave()
+        if self.over():
+            return
+        work = core.prepare(format)
+        slots = self._slots = CaptureSlots(core, self, work.ring)
+        read_limit_s = self._read_limit_s(format)
+        corrupt_since: float | None = None
+        corrupt = changes = 0
+        while not self.over():
+            before, began = slots.published, time.monotonic()
+            slots.counted = False
+            if read_limit_s is not None:
+                self._enter("reading the source", read_limit_s)
+            try:
+                source.read(slots)
+            except FrameCorrupt as error:
+                self._leave()
+                if not slots.counted:
+                    core.counters.dropped.add(error.reason)
+                corrupt += 1
+                corrupt_since = began if corrupt_since is None else corrupt_since
+                self._log_corrupt(error)
+                if time.monotonic() - corrupt_since > core.config.stale_after_s:
+                    raise SourceError(f"no usable frame, {corrupt} corrupt ones in a row: {error}") from error
+                self._pause(min(0.001 * 2 ** min(corrupt, 10), MAX_CORRUPT_PAUSE_S))
+                continue
+            except FormatChanged as error:
+                self._leave()
+                changes += 1
+                if changes > MAX_FORMAT_CHANGES:
+                    raise SourceError(f"the format changes without a frame, now to {error.format.image}") from error
+                log.info("camera %s: the source is now %s", core.config.name, error.format.image.describe())
+                slots.ring = core.prepare(error.format).ring
+                read_limit_s = self._read_limit_s(error.format)
+                continue
+            finally:
+                self._leave()
+            if slots.published != before:
+                corrupt, corrupt_since, changes = 0, None, 0
+            elif time.monotonic() - began < IDLE_S:
+                self._pause(IDLE_S)
+
+    def _read_limit_s(self, format: SourceFormat) -> float | None:
+        """How long a read may take. Sources that are not live wait by design, on their media's clock or a slot."""
+        if not format.live:
+            return None
+        return max(self._core.config.stale_after_s, 10 / format.fps if format.fps else 0.0)
+
+    def _log_corrupt(self, error: FrameCorrupt) -> None:
+        """One line for each reason, now and then; the counter has them all."""
+        now = time.monotonic()
+        if now - self._corrupt_logged.get(error.reason, -SUMMARY_S) >= SUMMARY_S:
+            self._corrupt_logged[error.reason] = now
+            log.warning("camera %s: corrupt frame: %s", self._core.config.name, self._explain(error))
+
+    def _lost(self, cause: str) -> None:
+        core, now = self._core, time.monotonic()
+        slots, self._slots = self._slots, None
+        if slots is not None and slots.first_s is not None and now - slots.first_s > STEADY_S:
+            self._backoff_s = FIRST_BACKOFF_S
+        self._attempts += 1
+        if core.try_move(CameraState.RECONNECTING, cause):
+            self._attempts, self._last_summary = 1, now
+        elif now - self._last_summary >= SUMMARY_S:
+            self._last_summary = now
+            log.warning("camera %s: still away after %d attempts: %s", core.config.name, self._attempts, cause)
+
+    def delivering(self) -> None:
+        """A frame is there while the camera was not running."""
+        core = self._core
+        with self._lock:
+            self._interrupted = None
+        again = core.state is CameraState.RECONNECTING
+        if core.try_move(CameraState.RUNNING) and again:
+            core.counters.reconnects += 1
+            log.info("camera %s: back after %d attempts", core.config.name, self._attempts)
+        self._attempts = 0
+
+    def _end(self) -> None:
+        """The source is over: wait until its frames are processed, so that the last picture is the last frame."""
+        work = self._core.work
+        while work is not None and not self.over() and not work.ring.drained(SLOT_WAIT_S):
+            pass
+        if not self.over():
+            self._core.try_move(CameraState.ENDED)
+
+    def _close(self) -> None:
+        source, slots = self._source, self._slots
+        if source is None:
+            return
+        try:
+            source.close()
+        except Exception as error:  # a plug-in's border: what cannot be closed well is still let go
+            log.warning("camera %s: the source did not close: %s", self._core.config.name, self._explain(error))
+        self._source = None
+        if slots is not None and (kept := slots.take_back()):
+            log.warning("camera %s: the source kept %d slots when it closed", self._core.config.name, kept)
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait; True if the loop should end."""
+        self._wake.wait(seconds)
+        return self.over()
+
+    def _enter(self, what: str, limit_s: float) -> None:
+        with self._lock:
+            self._call = Call(what, time.monotonic_ns(), limit_s)
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._call = None
+
+
+class CaptureSlots:
+    """What the source sees of the ring (a :class:`SlotProvider`). Capture thread only."""
+
+    def __init__(self, core: Core, loop: CaptureLoop, ring: Ring) -> None:
+        self._core = core
+        self._loop = loop
+        self._out: set[WriteLease] = set()
+        self.ring = ring
+        self.published = 0
+        self.first_s: float | None = None  # when the first frame was published
+        self.counted = False  # a drop was counted since this was last cleared
+
+    def acquire(self) -> WriteSlot | None:
+        """See :class:`SlotProvider`. Waits, for sources that are not live, until a slot is free or the camera ends."""
+        while not self._loop.over():
+            try:
+                lease = self.ring.acquire_write(SLOT_WAIT_S)
+            except RingClosed:
+                return None
+            if lease is not None:
+                self._out.add(lease)
+                return lease
+            if self.ring.keep is Keep.NEWEST:
+                self.counted = True
+                return None
+        return None
+
+    def publish(self, slot: WriteSlot, capture: Capture) -> None:
+        """See :class:`SlotProvider`."""
+        lease = self._returned(slot)
+        if self._loop.over():
+            lease.give_back()
+            return
+        if self.first_s is None:
+            self.first_s = time.monotonic()
+        if self._core.state is not CameraState.RUNNING:
+            self._loop.delivering()
+        counters = self._core.counters
+        frame = Frame(counters.next_sequence, capture, FrameTimes())
+        counters.next_sequence += 1
+        counters.captured += 1
+        counters.copied_bytes += capture.copied_bytes
+        self.published += 1
+        lease.publish(frame)
+        published_ns = frame.times.published_ns
+        counters.capture_rate.tick(published_ns)
+        counters.capture.record(published_ns - capture.captured_ns)
+
+    def give_back(self, slot: WriteSlot, reason: str | None = None) -> None:
+        """See :class:`SlotProvider`."""
+        self.counted = self.counted or reason is not None
+        self._returned(slot).give_back(reason)
+
+    def take_back(self) -> int:
+        """Slots that a closed source still had, now given back: how many."""
+        kept, self._out = self._out, set()
+        for lease in kept:
+            lease.give_back()
+        return len(kept)
+
+    def _returned(self, slot: WriteSlot) -> WriteLease:
+        if not isinstance(slot, WriteLease) or slot not in self._out:
+            raise PinholeError("the source returned a slot that it does not have")
+        self._out.remove(slot)
+        return slot

@@ -1,0 +1,72 @@
+"""A camera's live counters and histograms. Each field is written by one thread only, which the comment names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernels.plan import Plan
+from pipeline.frame import Frame
+from pipeline.latency import HistogramSnapshot, LogHistogram
+from pipeline.stats import RateMeter, Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest result, for its age."""
+
+    sequence: int
+    captured_ns: int
+
+
+class Counters:
+    """See the module. They live as long as the camera, through reconnects and restarts."""
+
+    def __init__(self) -> None:
+        self.dropped = Tally()  # any
+        # capture
+        self.next_sequence = 0
+        self.captured = 0
+        self.reconnects = 0
+        self.copied_bytes = 0
+        self.capture_rate = RateMeter()
+        self.capture = LogHistogram()
+        # stage
+        self.processed = 0
+        self.warmup_frames = 0
+        self.link_bytes_in = 0
+        self.link_bytes_out = 0
+        self.newest: Newest | None = None
+        self.rate = RateMeter()
+        self.queue = LogHistogram()
+        self.process = LogHistogram()
+        self.gpu = LogHistogram()
+        self.total = LogHistogram()
+
+    def count_processed(self, frame: Frame, plan: Plan | None, warmup: bool) -> None:
+        """Stage thread, when a frame is done. ``plan`` where its bytes crossed a link."""
+        times, captured_ns = frame.times, frame.capture.captured_ns
+        self.processed += 1
+        self.rate.tick(times.done_ns)
+        self.newest = Newest(frame.sequence, captured_ns)
+        if plan is not None:
+            self.link_bytes_in += plan.link_bytes_in
+            self.link_bytes_out += plan.link_bytes_out
+        self.queue.record(times.picked_ns - times.published_ns)
+        if warmup:
+            self.warmup_frames += 1
+            return
+        self.process.record(times.done_ns - times.picked_ns)
+        self.total.record(times.done_ns - captured_ns)
+        if times.gpu_ns:
+            self.gpu.record(times.gpu_ns)
+
+    def latency(self) -> dict[str, HistogramSnapshot]:
+        """By stage; ``gpu`` only where the device tells."""
+        shown = {
+            "capture": self.capture.snapshot(),
+            "queue": self.queue.snapshot(),
+            "process": self.process.snapshot(),
+            "gpu": self.gpu.snapshot(),
+            "total": self.total.snapshot(),
+        }
+        return {stage: snapshot for stage, snapshot in shown.items() if stage != "gpu" or snapshot.count}

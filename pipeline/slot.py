@@ -1,0 +1,89 @@
+"""One slot's memory, where it is in its life, and what still holds it. Owned by its ring, touched under its lock."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kernels.device import Completion, Device
+from kernels.image import ImageSpec, ImageView
+from kernels.memory import HostMemory
+from pipeline.frame import Frame
+
+
+class SlotState(Enum):
+    """Where a slot is. The comment says who may touch its pixels."""
+
+    FREE = "free"  # nobody
+    WRITING = "writing"  # the holder of the write lease
+    READY = "ready"  # nobody: waits for the stage
+    PROCESSING = "processing"  # the holder of the process lease, and the device
+    FINISHING = "finishing"  # the device
+    DONE = "done"  # readers, read-only
+    PENDING = "pending"  # the device
+    RELEASED = "released"  # nobody: the memory is gone
+
+
+class Slot:
+    """Source planes in whole-line rows, and a packed result, in two buffers that the device sees in place."""
+
+    def __init__(self, device: Device, spec: ImageSpec, result_nbytes: int) -> None:
+        """Allocate both buffers. Raises OutOfMemoryError and then holds nothing."""
+        self._device = device
+        self.state = SlotState.FREE
+        self.holds = 0  # read leases, the ring's own included
+        self.pending: list[Completion] = []
+        self.frame: Frame | None = None
+        self._memory: HostMemory = device.allocate_slot(spec.nbytes)
+        try:
+            self._result_memory: HostMemory | None = device.allocate_slot(result_nbytes)
+        except BaseException:
+            self._memory.close()
+            raise
+        self.source = ImageView(spec, self._memory.array, self._memory.dev_ptr)
+        self.source_read_only = _read_only(self.source)
+        self.result: ImageView | None = None
+        self.result_read_only: ImageView | None = None
+
+    @property
+    def sequence(self) -> int:
+        """The number of the frame in the slot; -1 without one."""
+        return -1 if self.frame is None else self.frame.sequence
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held now."""
+        if self.state is SlotState.RELEASED:
+            return 0
+        return self._memory.nbytes + (self._result_memory.nbytes if self._result_memory is not None else 0)
+
+    def shape_result(self, spec: ImageSpec, nbytes: int) -> ImageView:
+        """The result view for that specification; allocates only if it needs more than the slot has.
+
+        Raises:
+            OutOfMemoryError: the slot is then without a result buffer.
+        """
+        if self.result is not None and self.result.spec == spec:
+            return self.result
+        memory = self._result_memory
+        if memory is None or memory.nbytes < nbytes:
+            self.result = self.result_read_only = self._result_memory = None
+            if memory is not None:
+                memory.close()
+            memory = self._result_memory = self._device.allocate_slot(nbytes)
+        self.result = ImageView(spec, memory.array, memory.dev_ptr)
+        self.result_read_only = _read_only(self.result)
+        return self.result
+
+    def free(self) -> None:
+        """Give the memory back; blocks as long as the driver does. The views must not keep it mapped."""
+        del self.source, self.source_read_only
+        self.result = self.result_read_only = None
+        self._memory.close()
+        if self._result_memory is not None:
+            self._result_memory.close()
+
+
+def _read_only(view: ImageView) -> ImageView:
+    buffer = view.buffer.view()
+    buffer.flags.writeable = False
+    return ImageView(view.spec, buffer, view.dev_ptr)
