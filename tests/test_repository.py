@@ -51,8 +51,19 @@ def pyproject_value(key: str) -> str:
     return found[1]
 
 
+def top_level_names() -> set[str]:
+    """The top level as git sees it, ignored entries left out; as it lies there where git does not know the folder."""
+    command = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except OSError:
+        return {path.name for path in ROOT.iterdir()}
+    listed = {line.partition("/")[0] for line in done.stdout.splitlines()} if done.returncode == 0 else set()
+    return {path.name for path in ROOT.iterdir() if not listed or path.name in listed}
+
+
 def test_top_level_is_as_agreed() -> None:
-    names = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")} - MADE - MADE_FOLDERS
+    names = {name for name in top_level_names() if not name.startswith(".")} - MADE - MADE_FOLDERS
     assert names - GIVEN - USUAL == set(), "new top-level entries need the owner's word"
     assert (GIVEN | USUAL) - {"docker-compose.yml"} <= names
 
