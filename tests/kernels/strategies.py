@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 from hypothesis import strategies as st
@@ -34,3 +35,13 @@ def _step(op: AnyOp) -> st.SearchStrategy[Step]:
 
 steps: st.SearchStrategy[Step] = st.one_of([_step(op) for op in all_ops().values()])
 chains: st.SearchStrategy[Chain] = st.lists(steps, max_size=6).map(lambda drawn: Chain(tuple(drawn)))
+
+
+def extreme_steps() -> list[Step]:
+    """Each op with each combination of least, default and greatest values."""
+    found = []
+    for op in all_ops().values():
+        properties = op.Params.model_json_schema().get("properties", {})
+        choices = [sorted({s["minimum"], s["default"], s["maximum"]}) for s in properties.values()]
+        found += [Step(op, op.Params(**dict(zip(properties, values, strict=True)))) for values in product(*choices)]
+    return found
