@@ -27,12 +27,16 @@ def to_working(source: ImageView, out: Pixels, scratch: Scratch) -> None:
     Blocks; allocates nothing of a frame's size; any thread, but one at a time for each ``scratch``.
 
     Raises:
-        InputError: ``out`` is of another shape or type.
+        InputError: ``out`` is of another shape, type or layout.
     """
     spec = source.spec
-    shape = (spec.height, spec.width) if spec.format.channels == 1 else (spec.height, spec.width, 3)
-    if out.shape != shape or out.dtype != np.uint8:
-        raise InputError("out", f"{out.dtype} {out.shape} cannot hold {spec.describe()}", f"uint8 {shape}")
+    shape: tuple[int, ...] = (spec.height, spec.width)
+    pixel_strides: tuple[int, ...] = (1,)
+    if spec.format.channels == 3:
+        shape, pixel_strides = (*shape, 3), (3, 1)
+    if out.shape != shape or out.dtype != np.uint8 or out.strides[1:] != pixel_strides:
+        got = f"{out.dtype} {out.shape} with strides {out.strides}"
+        raise InputError("out", f"{got} cannot hold {spec.describe()}", f"uint8 {shape} with pixels side by side")
     if spec.format.is_yuv:
         _yuv_to_bgr(source, out, scratch)
     else:

@@ -58,7 +58,7 @@ class GaussianBlur(SeparableOp[GaussianBlurParams]):
         if params.sigma == 0 and ksize in _FIXED:
             weights = np.array(_FIXED[ksize]) / 256.0
         else:
-            sigma = params.sigma or 0.3 * (half - 1) + 0.8
+            sigma = _sigma(params) or 0.3 * (half - 1) + 0.8
             x = np.arange(ksize) - half
             weights = np.exp(-(x**2) / (2.0 * sigma * sigma))
             weights /= weights.sum()
@@ -74,4 +74,10 @@ class GaussianBlur(SeparableOp[GaussianBlurParams]):
 
     def run_cpu(self, src: Pixels, dst: Pixels, params: GaussianBlurParams, scratch: Scratch) -> None:
         size = (params.ksize, params.ksize)
-        cv2.GaussianBlur(src, size, params.sigma, dst=dst, borderType=cv2.BORDER_REFLECT_101, **_BIT_EXACT)
+        cv2.GaussianBlur(src, size, _sigma(params), dst=dst, borderType=cv2.BORDER_REFLECT_101, **_BIT_EXACT)
+
+
+def _sigma(params: GaussianBlurParams) -> float:
+    """The standard deviation, 0 where it is to be derived; never so small that its square is lost."""
+    # From 0.05 px down the neighbours weigh nothing (e^-200), whatever the value.
+    return max(params.sigma, 0.05) if params.sigma > 0 else 0.0

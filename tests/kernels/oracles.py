@@ -161,7 +161,8 @@ def gaussian_taps(ksize: int, sigma: float) -> list[int]:
         return SMALL_TAPS[ksize]
     half = ksize // 2
     width = sigma if sigma > 0 else 0.3 * ((ksize - 1) * 0.5 - 1) + 0.8
-    weights = [math.exp(-((i - half) ** 2) / (2 * width * width)) for i in range(ksize)]
+    # Beyond 100 standard deviations a weight is 0 in any arithmetic; a sigma near 0 leaves only the middle.
+    weights = [math.exp(-(min(abs(i - half) / width, 100.0) ** 2) / 2) for i in range(ksize)]
     whole = math.fsum(weights)
     taps, error = [], 0.0
     for weight in weights[:half]:
