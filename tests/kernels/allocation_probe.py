@@ -1,0 +1,105 @@
+"""Run with ``large_allocations.so`` preloaded: prints, as JSON, how many large allocations each piece of work made.
+
+Large is half a grey frame; an executor, warm, should make none, the controls at least one each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import mmap
+import sys
+from collections.abc import Callable
+
+import cv2
+import numpy as np
+
+from kernels.chain import parse_chain
+from kernels.color_cpu import to_working
+from kernels.device import HostDevice
+from kernels.formats import FORMATS
+from kernels.image import ImageSpec, ImageView
+from kernels.op import Scratch
+from kernels.plan import chain_params, make_plan, result_nbytes, slot_source_spec
+from tests.kernels.cases import random_source
+
+WIDTH, HEIGHT = 2560, 1440  # half of it is more than an arena of Python's own allocator
+LARGE_BYTES = WIDTH * HEIGHT // 2
+FRAMES = 4
+
+# Parameters change from frame to frame, as under a moving slider.
+CHAINS = {
+    "": [""] * FRAMES,
+    "sobel": ["sobel"] * FRAMES,
+    "gaussian_blur": [f"gaussian_blur(ksize={ksize}, sigma={ksize / 4})" for ksize in (31, 1, 9, 15)],
+    "all four": [
+        f"gaussian_blur(ksize={5 + 2 * i}) | gamma(gamma={1 + i}) | gain_offset(gain=1.1, offset={i}) | sobel"
+        for i in range(FRAMES)
+    ],
+}  # fmt: skip
+
+
+def counted(work: Callable[[], object]) -> int:
+    library = ctypes.CDLL(None)
+    library.large_allocations_stop.restype = ctypes.c_size_t
+    library.large_allocations_start(ctypes.c_size_t(LARGE_BYTES))
+    work()
+    return int(library.large_allocations_stop())
+
+
+def executor_work(format: str, texts: list[str], row_alignment: int) -> Callable[[], None]:
+    packed = ImageSpec.make(FORMATS[format], WIDTH, HEIGHT, row_alignment=row_alignment)
+    source = random_source(slot_source_spec(packed) if row_alignment == 1 else packed)
+    chains = [parse_chain(text) for text in texts]
+    plan = make_plan(chains[0], source.spec)
+    result = ImageView(plan.result, np.empty(result_nbytes(plan), np.uint8))
+    executor = HostDevice().make_executor(plan)
+
+    def frames() -> None:
+        for chain in chains:
+            executor.submit(source, result, chain_params(chain)).wait()
+
+    return frames
+
+
+def conversion_work(format: str) -> Callable[[], None]:
+    source = random_source(ImageSpec.make(FORMATS[format], WIDTH, HEIGHT))
+    out = np.empty((HEIGHT, WIDTH, 3)[: 2 if format == "GRAY8" else 3], np.uint8)
+    scratch = Scratch()
+    return lambda: to_working(source, out, scratch)
+
+
+def controls() -> dict[str, Callable[[], object]]:
+    frame = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
+    mirrored, out = frame[:, ::-1], np.empty_like(frame)
+    return {
+        "cv2.GaussianBlur without dst": lambda: cv2.GaussianBlur(frame, (5, 5), 0),
+        "cv2 given pixels that it must copy": lambda: cv2.GaussianBlur(mirrored, (5, 5), 0, dst=out),
+        "cv2.split, a third of a frame each": lambda: cv2.split(frame),
+        "numpy.empty": lambda: np.empty(frame.shape, np.uint8),
+        "numpy.zeros": lambda: np.zeros(frame.shape, np.uint8),
+        "ndarray.copy": frame.copy,
+        "bytes": frame.tobytes,
+        "mmap": lambda: mmap.mmap(-1, frame.nbytes).close(),
+    }
+
+
+def main() -> None:
+    gc.disable()
+    counts: dict[str, int] = {}
+    for format in FORMATS:
+        for name, texts in CHAINS.items():
+            for row_alignment in (1, 13):
+                work = executor_work(format, texts, row_alignment)
+                work()
+                counts[f"executor {format} {name or 'empty'} aligned {row_alignment}"] = counted(work)
+        work = conversion_work(format)
+        work()
+        counts[f"conversion {format}"] = counted(work)
+    counts |= {f"control {name}": counted(work) for name, work in controls().items()}
+    json.dump(counts, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""No frame-sized allocation per frame on the CPU, seen from below: tracemalloc does not see what OpenCV allocates."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.programs import program
+
+SOURCE = Path(__file__).with_name("large_allocations.c")
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [
+    pytest.mark.program("cc"),
+    pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator's entry points are glibc's"),
+]
+
+
+@pytest.fixture(scope="module")
+def counts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    """Large allocations of each piece of work of the probe."""
+    library = tmp_path_factory.mktemp("preload") / "large_allocations.so"
+    subprocess.run([program("cc"), "-O1", "-shared", "-fPIC", "-o", str(library), str(SOURCE)], check=True)
+    probe = subprocess.run(
+        [sys.executable, "-m", "tests.kernels.allocation_probe"],
+        cwd=ROOT,
+        env=os.environ | {"LD_PRELOAD": str(library)},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=100,
+    )
+    found: dict[str, int] = json.loads(probe.stdout)
+    return found
+
+
+def test_no_frame_allocates_anything_of_a_frames_size(counts: dict[str, int]) -> None:
+    of_frames = {name: count for name, count in counts.items() if name.startswith(("executor", "conversion"))}
+    assert len(of_frames) == 45
+    assert of_frames == dict.fromkeys(of_frames, 0)
+
+
+def test_the_counter_sees_what_opencv_and_numpy_allocate(counts: dict[str, int]) -> None:
+    """The checker's own test: each control allocates a frame, or a third of one, at least once."""
+    controls = {name: count for name, count in counts.items() if name.startswith("control")}
+    assert len(controls) == 8
+    assert {name for name, count in controls.items() if count == 0} == set()
+    assert controls["control cv2.split, a third of a frame each"] >= 3
