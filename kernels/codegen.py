@@ -66,7 +66,7 @@ def _op_text(op: AnyOp, channels: int) -> str:
             op.cuda_source.strip("\n"),
             '#line 1 "generated"',
             f"{head}(const __grid_constant__ StencilArgs<{op.name}_params> args) {{",
-            f"  window_op<{channels}>(args, [](auto at, const {op.name}_params& p) {{ return {op.name}(at, p); }});",
+            f"  window_op<{channels}, {op.fixed_radius}>(args, [](auto at, const {op.name}_params& p) {{ return {op.name}(at, p); }});",
             "}",
         ]
     )

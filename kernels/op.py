@@ -136,8 +136,13 @@ class WindowOp(Op[P]):
     ``cuda_source`` defines ``struct NAME_params``, with the layout of ``constants()``, and
     ``template <class At> __device__ int NAME(At at, const NAME_params& p)``, where
     ``at(dx, dy)`` is the value (0–255) of the same channel at that offset in pixels, border reflect-101, |dx| and
-    |dy| at most the radius; the return value is saturated to 0–255.
+    |dy| at most the radius; the return value is saturated to 0–255. ``fixed_radius`` is the window's radius where it
+    does not depend on parameters (the window then stays in registers: keep dx and dy constant), else 0.
     """
 
     kind = OpKind.STENCIL
     cuda_source: ClassVar[str]
+    fixed_radius: ClassVar[int] = 0
+
+    def radius(self, params: P) -> int:
+        return self.fixed_radius

@@ -6,6 +6,7 @@ and the executors, not their callers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernels.chain import Chain, Step
@@ -13,6 +14,9 @@ from kernels.formats import BGR8, GRAY8
 from kernels.image import PLANE_ALIGNMENT, ImageSpec, align_up
 from kernels.op import OpParams
 from kernels.registry import AnyOp
+
+MAX_BANDS = 4
+BAND_BYTES = 700_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,35 @@ def make_plan(chain: Chain, source: ImageSpec) -> Plan:
         result=ImageSpec.make(format, *size),
         ops=tuple(step.op for step in chain.steps),
     )
+
+
+def default_bands(plan: Plan, integrated: bool) -> int:
+    """Into how many row bands a frame is cut so that reading, computing and writing it overlap.
+
+    Where the device shares the host's memory there is no link to keep busy both ways, so one. A band under about
+    half a megabyte costs more in launches than it hides.
+    """
+    return 1 if integrated else max(1, min(MAX_BANDS, plan.result.nbytes // BAND_BYTES))
+
+
+def band_schedule(height: int, bands: int, radii: Sequence[int]) -> list[list[int]]:
+    """How many rows each stage has finished after each band: ``[stage][band]``, stage 0 the ingest, then each op.
+
+    A stage works on from where it stopped, so nothing is computed twice. It stays behind the stage before by what
+    its own window still needs and, as two scratch pictures take turns, by what the window before it still reads
+    from the picture this stage writes.
+    """
+    ends = [[_even(height * (band + 1) // bands) for band in range(bands - 1)] + [height]]
+    before = 0
+    for radius in radii:
+        lag = max(radius, before)
+        ends.append([end if end == height else max(0, end - lag) for end in ends[-1]])
+        before = radius
+    return ends
+
+
+def _even(rows: int) -> int:
+    return rows - rows % 2
 
 
 def slot_source_spec(packed: ImageSpec) -> ImageSpec:

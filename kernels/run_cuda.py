@@ -1,6 +1,7 @@
-"""Runs a plan on a CUDA device: ingest → one kernel per op → egress, all on one stream, no copies.
+"""Runs a plan on a CUDA device: ingest → one kernel per op → egress, in row bands, no copies.
 
-The slot's planes are read and its result written through the mapped pointers; what lies between is device memory.
+The slot's planes are read and its result written through the mapped pointers; what lies between is device memory. The
+next band is read while the last one is computed and written, so that the link is busy both ways.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from kernels.formats import yuv_coefficients
 from kernels.image import ImageView, align_up
 from kernels.memory import DeviceMemory
 from kernels.op import OpParams, TableOp
-from kernels.plan import Plan
-from kernels.registry import AnyOp
+from kernels.plan import Plan, band_schedule, default_bands
 
 if TYPE_CHECKING:
     from kernels.device import CudaDevice
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 # The constants of kernels/cuda/*.cuh that decide a launch.
 _WORD = 16
 _INGEST_TILE_PX, _INGEST_TILE_ROWS = 512, 2
-_STENCIL_BYTES, _STENCIL_ROWS = 256, 16
+_STENCIL_BYTES, _STENCIL_ROWS = 240, 16
 _THREADS = 256
+_READ_BLOCKS_PER_MULTIPROCESSOR = 2
+_WRITE_BLOCKS_PER_MULTIPROCESSOR = 2
 
 
 class _IngestArgs(ctypes.Structure):
@@ -39,6 +41,7 @@ class _IngestArgs(ctypes.Structure):
         ("dst_stride", ctypes.c_int),
         ("width", ctypes.c_int),
         ("height", ctypes.c_int),
+        ("first_row", ctypes.c_int),
         *((name, ctypes.c_int) for name in ("y_offset", "y", "bu", "gu", "gv", "rv")),
     )
 
@@ -49,6 +52,7 @@ class _EgressArgs(ctypes.Structure):
         ("dst", ctypes.c_uint64),
         ("stride", ctypes.c_int),
         ("row_bytes", ctypes.c_int),
+        ("first", ctypes.c_longlong),
         ("bytes", ctypes.c_longlong),
     )
 
@@ -70,6 +74,8 @@ class _StencilArgs(ctypes.Structure):
         ("width", ctypes.c_int),
         ("height", ctypes.c_int),
         ("radius", ctypes.c_int),
+        ("first_row", ctypes.c_int),
+        ("last_row", ctypes.c_int),
         ("constants", ctypes.c_uint8 * 1024),
     )
 
@@ -78,40 +84,53 @@ class _StencilArgs(ctypes.Structure):
 class _Launch:
     """One pass, ready to go: everything but what changes from frame to frame is in place."""
 
-    name: str
     function: int
     grid: tuple[int, int]
     args: Any
-    params: Any  # void*[1], the address of args
-    shared_bytes: int = 0
+    pointers: Any  # void*[1]: the address of args, as cuLaunchKernel wants it
+    address: int  # of pointers
+    shared_bytes: int
 
 
 class CudaExecutor:
-    """One plan, one stream, one stage thread; see :class:`kernels.device.Executor`."""
+    """One plan, one stage thread, three streams: one reads bands of the slot, one computes, one writes them.
 
-    def __init__(self, device: CudaDevice, plan: Plan, wait: WaitMode) -> None:
-        from cupy.cuda import Stream, function
+    See :class:`kernels.device.Executor`; ``bands`` overrides :func:`kernels.plan.default_bands`.
+    """
+
+    def __init__(self, device: CudaDevice, plan: Plan, wait: WaitMode, bands: int | None = None) -> None:
+        from cupy.cuda import Event, Stream, function
 
         self.plan = plan
+        self.bands = min(bands or default_bands(plan, device.integrated), -(-plan.source.height // 2))
         self._block = wait == "block"
+        self._read_blocks = _READ_BLOCKS_PER_MULTIPROCESSOR * device.multiprocessors
+        self._write_blocks = int(_WRITE_BLOCKS_PER_MULTIPROCESSOR * device.multiprocessors)
         cubin = compile_cubin(generate(plan), device.architecture)
         with cuda_errors("cuModuleLoadData"):
             self._module = function.Module()
             self._module.load(cubin)
-            self._stream = Stream(non_blocking=True)
-        spec = plan.working
+        with cuda_errors("cudaStreamCreate"):
+            # Bands that can leave go before bands that still have to come.
+            self._writing = Stream(non_blocking=True, priority=-2)
+            banded = self.bands > 1
+            self._computing = Stream(non_blocking=True, priority=-1) if banded else self._writing
+            self._reading = Stream(non_blocking=True) if banded else self._writing
+            self._read = [Event(disable_timing=True) for _ in range(self.bands)]
+            self._computed = [Event(disable_timing=True) for _ in range(self.bands)]
         self._scratch: list[DeviceMemory] = []
         try:
             for _ in range(2 if plan.ops else 1):
-                self._scratch.append(DeviceMemory(align_up(spec.nbytes, 256), device.ledger))
+                self._scratch.append(DeviceMemory(align_up(plan.working.nbytes, 256), device.ledger))
         except BaseException:
             self.close()
             raise
         self._spare: list[_Events] = []
+        self._last: _Events | None = None
         self._applied: tuple[OpParams, ...] | None = None
-        self._ingest = self._make_ingest()
-        self._ops = [self._make_op(op, index) for index, op in enumerate(plan.ops)]
-        self._egress = self._make_egress()
+        self._ingest: list[_Launch] = []
+        self._ops: list[list[_Launch]] = []
+        self._egress: list[_Launch] = []
 
     def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
         plan = self.plan
@@ -125,23 +144,49 @@ class CudaExecutor:
             raise InputError("source", "the pictures are not in memory that the GPU sees", "memory from allocate_slot")
         if params is not self._applied:
             self._apply(params)
-        self._ingest.args.planes[: len(plan.source.offsets)] = [source.dev_ptr + o for o in plan.source.offsets]
-        self._egress.args.dst = result.dev_ptr + plan.result.offsets[0]
+        planes = [source.dev_ptr + offset for offset in plan.source.offsets]
+        for launch in self._ingest:
+            launch.args.planes[: len(planes)] = planes
+        for launch in self._egress:
+            launch.args.dst = result.dev_ptr + plan.result.offsets[0]
         events = self._spare.pop() if self._spare else _Events(self._block)
-        stream = self._stream.ptr
         with cuda_errors("cuLaunchKernel"):
-            events.start.record(self._stream)
-            _launch(self._ingest, stream)
-            for launch in self._ops:
-                _launch(launch, stream)
-            _launch(self._egress, stream)
-            events.end.record(self._stream)
+            self._launch_frame(events)
+        self._last = events
         return CudaCompletion(events, self._spare)
+
+    def _launch_frame(self, events: _Events) -> None:
+        from cupy.cuda import driver
+
+        launch = driver.launchKernel
+        reading, computing, writing = self._reading, self._computing, self._writing
+        banded = self.bands > 1
+        if banded and self._last is not None:
+            # The scratch pictures are shared by all frames of this executor.
+            reading.wait_event(self._last.end)
+        events.start.record(reading)
+        for one, read in zip(self._ingest, self._read, strict=True):
+            if one.grid[0]:
+                launch(one.function, *one.grid, 1, _THREADS, 1, 1, 0, reading.ptr, one.address, 0)
+            if banded:
+                read.record(reading)
+        for band, last in enumerate(self._egress):
+            if banded:
+                computing.wait_event(self._read[band])
+            for one in self._ops[band]:
+                launch(one.function, *one.grid, 1, _THREADS, 1, 1, one.shared_bytes, computing.ptr, one.address, 0)
+            if banded:
+                self._computed[band].record(computing)
+                writing.wait_event(self._computed[band])
+            if last.grid[0]:
+                launch(last.function, *last.grid, 1, _THREADS, 1, 1, 0, writing.ptr, last.address, 0)
+        events.end.record(writing)
 
     def close(self) -> None:
         try:
             with cuda_errors("cudaStreamSynchronize"):
-                self._stream.synchronize()
+                for stream in (self._reading, self._computing, self._writing):
+                    stream.synchronize()
         except DeviceFailedError as error:
             # A lost context has nothing left to wait for; its memory still has to leave the ledger.
             if not error.sticky:
@@ -152,55 +197,76 @@ class CudaExecutor:
                     self._scratch.pop().close()
 
     def _apply(self, params: tuple[OpParams, ...]) -> None:
-        for op, launch, values in zip(self.plan.ops, self._ops, params, strict=True):
-            constants = op.constants(values)
-            ctypes.memmove(launch.args.constants, constants, len(constants))
-            if not isinstance(op, TableOp):
-                radius = op.radius(values)
-                launch.args.radius = radius
-                launch.shared_bytes = _stencil_shared_bytes(radius, self.plan.working.format.channels)
+        """Lay out every launch for these parameter values: a window's radius decides where bands may end."""
+        plan = self.plan
+        radii = [op.radius(values) for op, values in zip(plan.ops, params, strict=True)]
+        ends = band_schedule(plan.source.height, self.bands, radii)
+        starts = [[0, *stage[:-1]] for stage in ends]
+        self._ingest = [self._ingest_launch(*rows) for rows in zip(starts[0], ends[0], strict=True)]
+        self._ops = [
+            [
+                self._op_launch(index, values, starts[index + 1][band], ends[index + 1][band])
+                for index, values in enumerate(params)
+                if starts[index + 1][band] < ends[index + 1][band]
+            ]
+            for band in range(self.bands)
+        ]
+        self._egress = [self._egress_launch(*rows) for rows in zip(starts[-1], ends[-1], strict=True)]
         self._applied = params
 
-    def _launch_of(self, name: str, grid: tuple[int, int], args: Any) -> _Launch:
+    def _launch_of(self, name: str, grid: tuple[int, int], args: Any, shared_bytes: int = 0) -> _Launch:
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(args))
-        return _Launch(name, self._module.get_function(name).ptr, grid, args, pointers)
+        function = self._module.get_function(name).ptr
+        return _Launch(function, grid, args, pointers, ctypes.addressof(pointers), shared_bytes)
 
-    def _make_ingest(self) -> _Launch:
+    def _ingest_launch(self, first: int, last: int) -> _Launch:
         source, working = self.plan.source, self.plan.working
         c = yuv_coefficients(source.matrix, source.range)
         args = _IngestArgs(
             dst=self._scratch[0].ptr,
             dst_stride=working.strides[0],
             width=source.width,
-            height=source.height,
+            height=last,
+            first_row=first,
             y_offset=c.y_offset, y=c.y, bu=c.bu, gu=c.gu, gv=c.gv, rv=c.rv,
         )  # fmt: skip
         args.strides[: len(source.strides)] = source.strides
-        grid = (-(-source.width // _INGEST_TILE_PX), -(-source.height // _INGEST_TILE_ROWS))
-        return self._launch_of(ingest_name(self.plan), grid, args)
+        tiles = -(-source.width // _INGEST_TILE_PX) * -(-(last - first) // _INGEST_TILE_ROWS)
+        return self._launch_of(ingest_name(self.plan), (min(tiles, self._read_blocks), 1), args)
 
-    def _make_op(self, op: AnyOp, index: int) -> _Launch:
-        working = self.plan.working
+    def _op_launch(self, index: int, values: OpParams, first: int, last: int) -> _Launch:
+        op, working = self.plan.ops[index], self.plan.working
         src, dst = self._scratch[index % 2].ptr, self._scratch[(index + 1) % 2].ptr
+        stride = working.strides[0]
+        args: _TableArgs | _StencilArgs
         if isinstance(op, TableOp):
-            words = working.nbytes // _WORD
-            return self._launch_of(
-                op_kernel_name(op), (-(-words // (2 * _THREADS)), 1), _TableArgs(src=src, dst=dst, words=words)
-            )
-        args = _StencilArgs(src=src, dst=dst, stride=working.strides[0], width=working.width, height=working.height)
-        row_bytes = working.width * working.format.channels
-        grid = (-(-row_bytes // _STENCIL_BYTES), -(-working.height // _STENCIL_ROWS))
-        return self._launch_of(op_kernel_name(op), grid, args)
+            skipped, words = first * stride, (last - first) * stride // _WORD
+            args = _TableArgs(src=src + skipped, dst=dst + skipped, words=words)
+            grid, shared_bytes = (-(-words // (2 * _THREADS)), 1), 0
+        else:
+            radius, channels = op.radius(values), working.format.channels
+            args = _StencilArgs(
+                src=src, dst=dst, stride=stride, width=working.width, height=working.height,
+                radius=radius, first_row=first, last_row=last,
+            )  # fmt: skip
+            grid = (-(-working.width * channels // _STENCIL_BYTES), -(-(last - first) // _STENCIL_ROWS))
+            shared_bytes = _stencil_shared_bytes(radius, channels)
+        constants = op.constants(values)
+        ctypes.memmove(args.constants, constants, len(constants))
+        return self._launch_of(op_kernel_name(op), grid, args, shared_bytes)
 
-    def _make_egress(self) -> _Launch:
+    def _egress_launch(self, first_row: int, last_row: int) -> _Launch:
         working, result = self.plan.working, self.plan.result
+        row_bytes = result.strides[0]
+        # A band ends on a whole word; the rest of its last row leaves with the next one.
+        first = first_row * row_bytes // _WORD * _WORD
+        end = result.nbytes if last_row == result.height else last_row * row_bytes // _WORD * _WORD
         args = _EgressArgs(
-            src=self._scratch[len(self.plan.ops) % 2 if self.plan.ops else 0].ptr,
-            stride=working.strides[0],
-            row_bytes=result.strides[0],
-            bytes=result.nbytes,
-        )
-        return self._launch_of(EGRESS_NAME, (-(-result.nbytes // (_WORD * _THREADS)), 1), args)
+            src=self._scratch[len(self.plan.ops) % 2].ptr,
+            stride=working.strides[0], row_bytes=row_bytes, first=first, bytes=end,
+        )  # fmt: skip
+        blocks = -(-(end - first) // (_WORD * _THREADS))
+        return self._launch_of(EGRESS_NAME, (min(blocks, self._write_blocks), 1), args)
 
 
 class _Events:
@@ -254,17 +320,8 @@ class CudaCompletion:
         self._spare.append(events)
 
 
-def _launch(launch: _Launch, stream: int) -> None:
-    from cupy.cuda import driver
-
-    driver.launchKernel(
-        launch.function, *launch.grid, 1, _THREADS, 1, 1, launch.shared_bytes, stream,
-        ctypes.addressof(launch.params), 0,
-    )  # fmt: skip
-
-
 def _stencil_shared_bytes(radius: int, channels: int) -> int:
-    """The tile with its halo, a spare word, and the column sums of the separable form (stencil.cuh)."""
-    halo = align_up(radius * channels, _WORD)
-    rows = _STENCIL_ROWS + 2 * radius
-    return rows * (_STENCIL_BYTES + 2 * halo) + _WORD + rows * (_STENCIL_BYTES // 4) * 8
+    """The tile with its halo, and the 16-bit column sums of the separable form (stencil.cuh)."""
+    reach = radius * channels
+    tile = (_STENCIL_ROWS + 2 * radius) * (_STENCIL_BYTES + 2 * align_up(reach, _WORD))
+    return tile + _STENCIL_ROWS * (_STENCIL_BYTES + 2 * align_up(reach, 4)) * 2

@@ -9,13 +9,13 @@ struct EgressArgs {
   uint8* dst;
   int stride;
   int row_bytes;
-  long long bytes;
+  long long first, bytes;  // the band: from a whole word, up to but not including
 };
 
 __device__ __forceinline__ void egress(const EgressArgs& a) {
   const bool whole_rows = a.row_bytes % WORD == 0;
   const long long step = (long long)gridDim.x * EGRESS_THREADS * WORD;
-  for (long long byte = ((long long)blockIdx.x * EGRESS_THREADS + threadIdx.x) * WORD; byte < a.bytes; byte += step) {
+  for (long long byte = a.first + ((long long)blockIdx.x * EGRESS_THREADS + threadIdx.x) * WORD; byte < a.bytes; byte += step) {
     long long row = byte / a.row_bytes;
     int column = (int)(byte - row * a.row_bytes);
     uint4 word;

@@ -3,6 +3,9 @@
 // A block takes 2 rows (one chroma row of 4:2:0) by TILE_PX pixels. Rows may start at any byte: the words that cover a
 // segment are staged in shared memory and read from there. A word that holds one byte of the picture lies in
 // that byte's page, so the up to 15 bytes read on either side of a segment are always mapped; they are never used.
+//
+// Few blocks keep the link full, so the grid is small and each block walks over tiles: the multiprocessors have room for the passes
+// that compute and write the band before at the same time.
 #pragma once
 #include "pinhole/common.cuh"
 
@@ -16,6 +19,7 @@ struct IngestArgs {
   int strides[3];
   int dst_stride;
   int width, height;
+  int first_row;  // of the band, even
   int y_offset, y, bu, gu, gv, rv;  // kernels.formats.YuvCoefficients
 };
 
@@ -106,34 +110,38 @@ __device__ __forceinline__ void ingest(const IngestArgs& a) {
   constexpr int OUT_BYTES = TILE_PX * Format::CHANNELS;
   __shared__ __align__(16) uint8 staged[Format::SEGMENTS][WORDS * WORD];
   __shared__ __align__(16) uint8 out[TILE_ROWS][OUT_BYTES];
-  const int x0 = blockIdx.x * TILE_PX, y0 = blockIdx.y * TILE_ROWS;
+  const int tiles_across = (a.width + TILE_PX - 1) / TILE_PX;
+  const int tiles = tiles_across * ((a.height - a.first_row + TILE_ROWS - 1) / TILE_ROWS);
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const int x0 = tile % tiles_across * TILE_PX, y0 = a.first_row + tile / tiles_across * TILE_ROWS;
 
-  for (int i = threadIdx.x; i < Format::SEGMENTS * WORDS; i += INGEST_THREADS) {
-    const int s = i / WORDS, w = i % WORDS;
-    const Segment part = Format::part(a, s, x0, y0);
-    const int shift = (int)((uint64)part.start & (WORD - 1));
-    if (part.bytes > 0 && w * WORD < shift + part.bytes)
-      *reinterpret_cast<uint4*>(&staged[s][w * WORD]) = load_once(part.start - shift + w * WORD);
-  }
-  __syncthreads();
+    for (int i = threadIdx.x; i < Format::SEGMENTS * WORDS; i += INGEST_THREADS) {
+      const int s = i / WORDS, w = i % WORDS;
+      const Segment part = Format::part(a, s, x0, y0);
+      const int shift = (int)((uint64)part.start & (WORD - 1));
+      if (part.bytes > 0 && w * WORD < shift + part.bytes)
+        *reinterpret_cast<uint4*>(&staged[s][w * WORD]) = load_once(part.start - shift + w * WORD);
+    }
+    __syncthreads();
 
-  const uint8* at[Format::SEGMENTS];
+    const uint8* at[Format::SEGMENTS];
 #pragma unroll
-  for (int s = 0; s < Format::SEGMENTS; ++s)
-    at[s] = staged[s] + (int)((uint64)Format::part(a, s, x0, y0).start & (WORD - 1));
-  const int columns = min(TILE_PX, a.width - x0);
+    for (int s = 0; s < Format::SEGMENTS; ++s)
+      at[s] = staged[s] + (int)((uint64)Format::part(a, s, x0, y0).start & (WORD - 1));
+    const int columns = min(TILE_PX, a.width - x0);
 #pragma unroll
-  for (int row = 0; row < TILE_ROWS; ++row)
-    for (int x = threadIdx.x; x < columns; x += INGEST_THREADS)
-      if (y0 + row < a.height) Format::pixel(a, at, x, row, &out[row][x * Format::CHANNELS]);
-  __syncthreads();
+    for (int row = 0; row < TILE_ROWS; ++row)
+      for (int x = threadIdx.x; x < columns; x += INGEST_THREADS)
+        if (y0 + row < a.height) Format::pixel(a, at, x, row, &out[row][x * Format::CHANNELS]);
+    __syncthreads();
 
-  constexpr int OUT_WORDS = OUT_BYTES / WORD;
-  for (int i = threadIdx.x; i < TILE_ROWS * OUT_WORDS; i += INGEST_THREADS) {
-    const int row = i / OUT_WORDS, byte = i % OUT_WORDS * WORD;
-    const int column = x0 * Format::CHANNELS + byte;
-    if (y0 + row < a.height && column < a.dst_stride)
-      *reinterpret_cast<uint4*>(a.dst + (long long)(y0 + row) * a.dst_stride + column) =
-          *reinterpret_cast<const uint4*>(&out[row][byte]);
+    constexpr int OUT_WORDS = OUT_BYTES / WORD;
+    for (int i = threadIdx.x; i < TILE_ROWS * OUT_WORDS; i += INGEST_THREADS) {
+      const int row = i / OUT_WORDS, byte = i % OUT_WORDS * WORD;
+      const int column = x0 * Format::CHANNELS + byte;
+      if (y0 + row < a.height && column < a.dst_stride)
+        *reinterpret_cast<uint4*>(a.dst + (long long)(y0 + row) * a.dst_stride + column) =
+            *reinterpret_cast<const uint4*>(&out[row][byte]);
+    }
   }
 }

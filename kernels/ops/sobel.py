@@ -22,6 +22,7 @@ class Sobel(WindowOp[SobelParams]):
 
     name = "sobel"
     Params = SobelParams
+    fixed_radius = 1
     cuda_source = """
 struct sobel_params {};
 
@@ -33,9 +34,6 @@ __device__ __forceinline__ int sobel(At at, const sobel_params&) {
   return abs(c - a + 2 * (e - d) + h - f) + abs(f - a + 2 * (g - b) + h - c);
 }
 """
-
-    def radius(self, params: SobelParams) -> int:
-        return 1
 
     def constants(self, params: SobelParams) -> bytes:
         return b""

@@ -1,0 +1,174 @@
+"""The CUDA executor against the integer oracles: every format, odd sizes and strides, poisoned buffers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels.chain import make_chain, parse_chain
+from kernels.device import CudaDevice, WaitMode
+from kernels.errors import InputError, OutOfMemoryError
+from kernels.formats import FORMATS, GRAY8, NV12, Matrix, PixelFormat, Range
+from kernels.image import ImageSpec, ImageView
+from kernels.memory import DeviceMemory, Ledger
+from kernels.plan import Plan, chain_params, make_plan, result_nbytes, slot_source_spec
+from kernels.run_cuda import CudaExecutor
+from tests.kernels.cases import CHAINS, LAYOUTS, SIZES, SourceCase, check_exact, paint_constant, paint_random
+
+pytestmark = pytest.mark.gpu
+STD4 = "gaussian_blur(ksize=5) | gamma(gamma=1.2) | gain_offset(gain=1.1, offset=5) | sobel"
+
+
+class BandedDevice(CudaDevice):
+    """Cuts every frame into a given number of bands, however small it is."""
+
+    bands: int | None = None
+
+    def make_executor(self, plan: Plan, wait: WaitMode = "block") -> CudaExecutor:
+        return CudaExecutor(self, plan, wait, self.bands)
+
+
+@pytest.fixture(scope="module")
+def device(cuda: None) -> Iterator[BandedDevice]:
+    device = BandedDevice()
+    yield device
+    assert device.ledger.held("pinned") == 0
+    assert device.ledger.held("device") == 0
+    device.close()
+
+
+@pytest.mark.parametrize("format", FORMATS.values(), ids=str)
+@pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
+def test_ingest_is_exact_for_every_layout(device: BandedDevice, format: PixelFormat, size: tuple[int, int]) -> None:
+    for alignment, offset in LAYOUTS:
+        check_exact(device, SourceCase(format, *size, alignment, offset).spec(), "")
+
+
+@pytest.mark.parametrize("format", FORMATS.values(), ids=str)
+@pytest.mark.parametrize("chain", CHAINS)
+def test_every_chain_is_exact(device: BandedDevice, format: PixelFormat, chain: str) -> None:
+    for size in SIZES:
+        check_exact(device, SourceCase(format, *size, 13, 3).spec(), chain)
+
+
+@pytest.mark.parametrize("bands", [2, 3, 5, 64])
+def test_bands_do_not_show(device: BandedDevice, bands: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "bands", bands)
+    for format in FORMATS.values():
+        for size in SIZES:
+            for chain in ("", STD4, "sobel | sobel | gaussian_blur(ksize=31) | sobel | gaussian_blur(ksize=3)"):
+                check_exact(device, SourceCase(format, *size, 4, 1).spec(), chain, frames=3)
+
+
+@pytest.mark.parametrize("matrix", Matrix)
+@pytest.mark.parametrize("value_range", Range)
+def test_b101_yuv_equals_the_cpu_for_every_matrix_and_range(
+    device: BandedDevice, matrix: Matrix, value_range: Range
+) -> None:
+    for format in FORMATS.values():
+        check_exact(device, SourceCase(format, 1366, 70, 128).spec(matrix, value_range), "")
+
+
+@pytest.mark.parametrize("size", [(1279, 719), (1920, 1080), (4096, 33), (33, 4096)], ids=str)
+def test_large_and_odd_pictures_are_exact(device: BandedDevice, size: tuple[int, int]) -> None:
+    for format in (NV12, GRAY8, FORMATS["BGR8"]):
+        check_exact(device, slot_source_spec(ImageSpec.make(format, *size)), STD4)
+
+
+@pytest.mark.parametrize("ksize", range(1, 32, 2))
+def test_every_blur_window_is_exact(device: BandedDevice, ksize: int) -> None:
+    for sigma in (0.0, 0.4, 3.0, 50.0):
+        check_exact(device, SourceCase(NV12, 97, 131).spec(), f"gaussian_blur(ksize={ksize}, sigma={sigma})")
+        check_exact(device, SourceCase(GRAY8, 61, 47).spec(), f"gaussian_blur(ksize={ksize}, sigma={sigma})")
+
+
+def test_b92_constants_are_preserved(device: BandedDevice) -> None:
+    for value in (0, 1, 127, 254, 255):
+        spec = SourceCase(GRAY8, 301, 77).spec()
+        result = check_exact(device, spec, "gaussian_blur(ksize=9) | gamma | gain_offset", paint_constant(value))
+        assert (result == value).all()
+
+
+def test_b71_views_may_start_at_any_byte(device: BandedDevice) -> None:
+    for offset in range(1, 17):
+        check_exact(device, SourceCase(FORMATS["BGR8"], 10, 7, 1, offset).spec(), "sobel")
+
+
+def test_random_chains_are_exact(device: BandedDevice) -> None:
+    pick = random.Random(7)
+    for _ in range(30):
+        ops: list[dict[str, Any]] = [
+            pick.choice(
+                [
+                    {"op": "gaussian_blur", "params": {"ksize": pick.randrange(1, 32, 2), "sigma": pick.uniform(0, 9)}},
+                    {"op": "gamma", "params": {"gamma": pick.uniform(0.1, 10)}},
+                    {"op": "gain_offset", "params": {"gain": pick.uniform(0, 4), "offset": pick.uniform(-200, 200)}},
+                    {"op": "sobel"},
+                ]
+            )
+            for _ in range(pick.randrange(7))
+        ]
+        format = pick.choice(list(FORMATS.values()))
+        case = SourceCase(format, pick.randrange(1, 700), pick.randrange(1, 120), pick.choice([1, 4, 128]))
+        check_exact(device, case.spec(), make_chain(ops))
+
+
+def test_many_frames_with_changing_parameters_see_one_whole_set(device: BandedDevice) -> None:
+    """Frames are launched without waiting, each with its own parameters, into results of their own."""
+    spec = slot_source_spec(ImageSpec.make(NV12, 640, 360))
+    chains = [parse_chain(f"gamma(gamma={1 + i / 8}) | gaussian_blur(ksize={1 + 2 * (i % 9)})") for i in range(24)]
+    plan = make_plan(chains[0], spec)
+    source_memory = device.allocate_slot(spec.nbytes)
+    results = [device.allocate_slot(result_nbytes(plan)) for _ in chains]
+    source = ImageView(spec, source_memory.array, source_memory.dev_ptr)
+    paint_random(3)(source)
+    executor = device.make_executor(plan)
+    completions = [
+        executor.submit(source, ImageView(plan.result, memory.array, memory.dev_ptr), chain_params(chain))
+        for chain, memory in zip(chains, results, strict=True)
+    ]
+    for completion in completions:
+        completion.wait()
+        assert completion.done()
+        assert (completion.gpu_ns() or 0) > 0
+    for chain, memory in zip(chains, results, strict=True):
+        expected = check_exact(device, spec, chain, paint_random(3))
+        np.testing.assert_array_equal(ImageView(plan.result, memory.array).plane(0), expected)
+    executor.close()
+    for memory in (source_memory, *results):
+        memory.close()
+
+
+def test_a_picture_of_another_layout_is_refused(device: BandedDevice) -> None:
+    spec = slot_source_spec(ImageSpec.make(NV12, 64, 48))
+    plan = make_plan(parse_chain("sobel"), spec)
+    executor = device.make_executor(plan)
+    memory = device.allocate_slot(1 << 20)
+    other = ImageView(ImageSpec.make(NV12, 64, 48), memory.array, memory.dev_ptr)
+    result = ImageView(plan.result, memory.array, memory.dev_ptr)
+    with pytest.raises(InputError, match="64x48 NV12"):
+        executor.submit(other, result, chain_params(parse_chain("sobel")))
+    with pytest.raises(InputError, match="not in memory that the GPU sees"):
+        executor.submit(ImageView(spec, memory.array), result, chain_params(parse_chain("sobel")))
+    executor.close()
+    memory.close()
+
+
+def test_out_of_device_memory_says_what_was_asked_and_is_free(device: BandedDevice) -> None:
+    ledger = Ledger()
+    with pytest.raises(OutOfMemoryError, match=r"device memory: .* MB were asked for and .* MB is free") as caught:
+        DeviceMemory(1 << 50, ledger)
+    assert caught.value.asked_bytes == 1 << 50
+    assert (caught.value.free_bytes or 0) > 0
+    assert ledger.held("device") == 0
+
+
+def test_slots_are_seen_by_the_gpu_at_one_address(device: BandedDevice) -> None:
+    with device.allocate_slot(1 << 16) as memory:  # type: ignore[attr-defined]
+        assert memory.dev_ptr is not None
+        assert memory.array.ctypes.data % 4096 == 0
+        assert device.ledger.held("pinned") == 1 << 16
