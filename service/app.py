@@ -1,0 +1,63 @@
+"""The application: composition only."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio.to_thread
+from fastapi import FastAPI
+
+from pipeline.engine import Engine
+from service.auth import AccessRule
+from service.context import Context
+from service.limits import BodyLimit
+from service.live import Hub
+from service.problems import install_problem_handlers
+from service.routes import cameras, catalogue, chain, health, live, metrics, page, state
+from service.settings import Settings
+from service.version import version
+
+log = logging.getLogger("pinhole.app")
+
+ENGINE_DEADLINE_S = 1.0
+
+_RESOURCES = (page, health, metrics, state, catalogue, cameras, chain, live)
+
+
+def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -> FastAPI:
+    """The service over an engine, which starts and stops with it.
+
+    ``app.state.pinhole`` is the :class:`Context`; whoever serves the application awaits its ``hub.stop()`` before the
+    lifespan ends (``service.server`` does).
+    """
+    limits = settings.limits
+    hub = Hub(lambda: engine.cameras, max_viewers=limits.max_viewers, max_variants=limits.max_variants)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await anyio.to_thread.run_sync(engine.start)
+        try:
+            yield
+        finally:
+            await hub.stop()
+            late = await anyio.to_thread.run_sync(engine.stop, ENGINE_DEADLINE_S)
+            if not late:
+                log.info("all cameras stopped, all frames given back")
+
+    app = FastAPI(
+        title="Pinhole",
+        version=version(),
+        summary="Watches cameras and shows where every microsecond of a frame's latency went.",
+        docs_url=None,  # these load scripts from elsewhere
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.pinhole = Context(engine, hub, settings, memory_reason)
+    install_problem_handlers(app)
+    for resource in _RESOURCES:
+        app.router.routes.extend(resource.router.routes)
+    app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes)
+    app.add_middleware(AccessRule, settings=settings)  # the last one added is the first to see a request
+    return app

@@ -1,0 +1,109 @@
+"""What a live stream needs of its connection and ASGI does not say: how full it is, how to end it, how it is framed."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, Protocol
+
+from starlette.types import Scope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+EXTENSION = "pinhole.connection"
+
+NOTSENT_LOWAT_BYTES = 16 * 1024
+USER_TIMEOUT_MS = 5000
+BACKLOG = 512
+
+
+class Connection(Protocol):
+    """Offered to the application as ``scope["extensions"]["pinhole.connection"]``."""
+
+    def abort(self) -> None:
+        """Drop the connection and what it has not sent."""
+
+    def end_with_connection(self) -> None:
+        """Frame the response that is about to start by the end of the connection instead of in chunks."""
+
+    def finished(self) -> None:
+        """The response is complete; call before the last, empty message."""
+
+
+class LiveProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, with no buffer of its own behind the kernel's and with the extension above.
+
+    uvicorn lets 64 KiB pile up before a send waits: several small pictures, each of them late. Here a send waits
+    until everything before it is with the kernel, and the kernel takes no more than it can send
+    (``TCP_NOTSENT_LOWAT``): a viewer that reads slowly gets the newest picture next, not an old one.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._connection = _HttpConnection(self)
+        self.scope["extensions"] = {EXTENSION: self._connection}  # type: ignore[dict-item]
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        if self.cycle is not None and self.cycle.scope is self.scope:
+            self._connection.cycle = self.cycle
+
+
+class _HttpConnection:
+    """One request's view of its connection; ``cycle`` is uvicorn's state of the response to it."""
+
+    def __init__(self, protocol: LiveProtocol) -> None:
+        self._protocol = protocol
+        self.cycle: Any = None
+
+    def abort(self) -> None:
+        self._protocol.transport.abort()
+
+    def end_with_connection(self) -> None:
+        # uvicorn has no switch for this. Without these attributes (another version) the response is chunked, which is
+        # as correct, but not understood by clients that speak HTTP/1.0 or read the socket themselves.
+        if hasattr(self.cycle, "chunked_encoding") and hasattr(self.cycle, "expected_content_length"):
+            self.cycle.chunked_encoding = False
+            self.cycle.expected_content_length = 1 << 62
+            self.cycle.keep_alive = False
+
+    def finished(self) -> None:
+        if hasattr(self.cycle, "expected_content_length"):
+            self.cycle.expected_content_length = 0
+
+
+def connection_of(scope: Scope) -> Connection | None:
+    """The connection that a request came on; None under another server, or in a test without one."""
+    connection: Connection | None = (scope.get("extensions") or {}).get(EXTENSION)
+    return connection
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening TCP socket whose connections keep little unsent and do not outlive a client that is gone.
+
+    The port is free again at once after the process ends.
+
+    Raises:
+        OSError: the address is not ours, or the port is taken.
+    """
+    name = host.strip("[]")
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Both are inherited by accepted connections.
+        for option, value in (("TCP_NOTSENT_LOWAT", NOTSENT_LOWAT_BYTES), ("TCP_USER_TIMEOUT", USER_TIMEOUT_MS)):
+            if hasattr(socket, option):
+                listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

@@ -1,0 +1,188 @@
+"""Which rendition of a camera a client wants, one such picture, and how it is made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from kernels.color_cpu import to_working
+from kernels.image import ImageView, Pixels
+from kernels.op import Scratch
+from pipeline.encoders import Encoder, encoder_for
+from pipeline.encoders.base import DEFAULT_QUALITY
+from pipeline.lease import ReadLease
+from pipeline.scaling import Downscaler, scaled_size
+from pipeline.state import CameraState
+from service.placeholder import DEFAULT_SIZE, draw_placeholder, printable
+
+START_GRACE_S = 1.0  # how long a client waits for a first picture before it is told why there is none
+
+_SHOWS_FRAMES = (CameraState.RUNNING, CameraState.ENDED)
+
+
+class View(str, Enum):
+    """``result``: what the chain made. ``source``: what the camera wrote."""
+
+    RESULT = "result"
+    SOURCE = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One rendition: frames of it are encoded at most once, however many clients look.
+
+    ``width`` None is full size. Use :meth:`make`: equal renditions are then equal variants.
+    """
+
+    camera: str
+    view: View
+    format: str
+    quality: int
+    width: int | None
+
+    @classmethod
+    def make(
+        cls,
+        camera: str,
+        *,
+        view: View = View.RESULT,
+        format: str = "jpg",
+        quality: int = DEFAULT_QUALITY,
+        width: int | None = None,
+    ) -> Variant:
+        """Raises UnknownNameError for a format that is not known."""
+        return cls(camera, view, format, quality if encoder_for(format).uses_quality else 0, width)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Encoded bytes and what is known of the frame they show. Times are ``time.monotonic_ns()``.
+
+    ``placeholder`` says why it is not a camera's picture ("" for a real one); it then has no sequence and no times.
+    """
+
+    data: bytes
+    media_type: str
+    width: int
+    height: int
+    pixel_format: str
+    encoder: str
+    encode_ns: int = 0
+    encoded_ns: int = 0
+    sequence: int = -1
+    captured_ns: int = 0
+    wall_ns: int = 0
+    chain_version: int = 0
+    placeholder: str = ""
+
+    def headers(self, now_ns: int | None = None) -> list[tuple[str, str]]:
+        """The frame headers of a response or a part; the age is that of this moment."""
+        size = [("X-Frame-Width", str(self.width)), ("X-Frame-Height", str(self.height))]
+        if self.placeholder:
+            return [*size, ("X-Pinhole-Placeholder", self.placeholder)]
+        now_ns = time.monotonic_ns() if now_ns is None else now_ns
+        return [
+            ("X-Timestamp", f"{self.wall_ns / 1e9:.6f}"),
+            ("X-Frame-Sequence", str(self.sequence)),
+            ("X-Frame-Age-Ms", f"{max(0, now_ns - self.captured_ns) / 1e6:.1f}"),
+            ("X-Chain-Version", str(self.chain_version)),
+            *size,
+        ]
+
+
+class PictureSource(Protocol):
+    """What rendering needs of a camera."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> CameraState: ...
+    @property
+    def cause(self) -> str | None: ...
+    def latest(self) -> ReadLease | None: ...
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]: ...
+
+
+class Renderer:
+    """Makes one variant's pictures, in one thread at a time; keeps its scratch between them.
+
+    Takes the lease and gives it back within one call in one thread, so that nothing that happens to the client can
+    lose a slot.
+    """
+
+    def __init__(self, camera: PictureSource, variant: Variant) -> None:
+        self._camera = camera
+        self._variant = variant
+        self._encoder: Encoder = encoder_for(variant.format)
+        self._scale = Downscaler(variant.width)
+        self._scratch = Scratch()
+        self._born_ns = time.monotonic_ns()
+        self._sequence = -1  # of the last frame that was rendered
+        self._placeholder = ""  # what is shown now, if it is not a frame
+        self._full_size = DEFAULT_SIZE
+
+    def render(self) -> Picture | None:
+        """The newest frame, or the placeholder; None if the last call's picture is still right. Blocks to encode.
+
+        Raises:
+            InputError: the picture cannot be written in this format.
+        """
+        camera = self._camera
+        state = camera.state
+        if state in _SHOWS_FRAMES and (lease := camera.latest()) is not None:
+            with lease:
+                # After a loss the camera still holds the frame before it: not shown again as if it were live.
+                if lease.frame.sequence > self._sequence or (self._placeholder and state is CameraState.ENDED):
+                    return self._frame(lease)
+                return None
+        young = time.monotonic_ns() - self._born_ns < START_GRACE_S * 1e9
+        if young and state in (CameraState.STARTING, CameraState.RUNNING):
+            return None
+        reason = no_picture_reason(state, camera.cause)
+        return None if reason == self._placeholder else self._draw(reason)
+
+    def _frame(self, lease: ReadLease) -> Picture:
+        frame, variant = lease.frame, self._variant
+        started_ns = time.monotonic_ns()
+        view = lease.result if variant.view is View.RESULT else lease.source
+        pixels, pixel_format = self._pixels(view)
+        data = self._encoder.encode(pixels, variant.quality)
+        encoded_ns = time.monotonic_ns()
+        self._sequence, self._placeholder = frame.sequence, ""
+        self._full_size = (view.spec.width, view.spec.height)
+        width, height = scaled_size(*self._full_size, variant.width)
+        return Picture(
+            data=data, media_type=self._encoder.media_type, width=width, height=height, pixel_format=pixel_format,
+            encoder=self._encoder.name, encode_ns=encoded_ns - started_ns, encoded_ns=encoded_ns,
+            sequence=frame.sequence, captured_ns=frame.capture.captured_ns, wall_ns=frame.capture.wall_ns,
+            chain_version=frame.chain_version,
+        )  # fmt: skip
+
+    def _pixels(self, view: ImageView) -> tuple[Pixels, str]:
+        """What the encoder gets, and its pixel format: native planes as they are for npy, else grey or BGR."""
+        spec, format = view.spec, view.spec.format
+        if self._variant.view is View.RESULT:
+            return self._scale(view.plane(0)), format.name
+        if self._variant.format == "npy":
+            return view.packed(), format.name
+        shape = (spec.height, spec.width) if format.channels == 1 else (spec.height, spec.width, 3)
+        working: Pixels = self._scratch.array("working", shape, "u1")
+        to_working(view, working, self._scratch)
+        return self._scale(working), "GRAY8" if format.channels == 1 else "BGR8"
+
+    def _draw(self, reason: str) -> Picture:
+        self._placeholder = reason
+        size = scaled_size(*self._full_size, self._variant.width)
+        picture = draw_placeholder(self._camera.name, reason, size)
+        return Picture(
+            data=self._encoder.encode(picture, self._variant.quality), media_type=self._encoder.media_type,
+            width=size[0], height=size[1], pixel_format="BGR8", encoder=self._encoder.name, placeholder=reason,
+        )  # fmt: skip
+
+
+def no_picture_reason(state: CameraState, cause: str | None) -> str:
+    """In one printable line, why a camera shows no picture."""
+    return printable(f"{state.value}: {cause}" if cause else f"{state.value}: no picture yet")

@@ -1,0 +1,90 @@
+"""What the service is asked to be: one typed model, checked as a whole before anything starts."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from kernels.errors import InputError
+
+TOKEN_VARIABLE = "PINHOLE_TOKEN"
+MAX_TOKEN_LENGTH = 512
+
+
+class Limits(BaseModel):
+    """Bounds on what clients can make the service do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    max_viewers: int = Field(default=100, ge=1, le=10_000, description="Live viewers of all cameras together.")
+    max_variants: int = Field(default=32, ge=1, le=1024, description="Renditions encoded at once, for each camera.")
+    max_body_bytes: int = Field(default=65_536, ge=1024, le=1 << 30, description="Largest request body.")
+    send_deadline_s: float = Field(default=10.0, gt=0, le=3600, description="A viewer that takes longer is cut off.")
+
+
+class Settings(BaseModel):
+    """The service's settings. ``token`` None means that whoever reaches the port may do everything."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=0, le=65_535)
+    token: SecretStr | None = None
+    insecure: bool = False
+    allow_hosts: tuple[str, ...] = ()
+    allow_origins: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    log_format: Literal["text", "json"] = "text"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    def check(self) -> Settings:
+        """The same settings, if they are safe to serve.
+
+        Raises:
+            InputError: another address than the loopback without a token, and ``insecure`` was not asked for.
+        """
+        if not is_loopback(self.host) and self.token is None and not self.insecure:
+            raise InputError(
+                "host",
+                f"{self.host or 'every address'} can be reached from other machines, and there is no token",
+                f"a token ({TOKEN_VARIABLE} or --token-file), or 127.0.0.1, or --insecure",
+            )
+        return self
+
+
+def is_loopback(host: str) -> bool:
+    """True for ``localhost`` and the loopback addresses; a name that would have to be looked up is not trusted."""
+    if host.lower().rstrip(".") == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def find_token(token_file: Path | None, environment: Mapping[str, str] = os.environ) -> SecretStr | None:
+    """The token from the file if one is named, else from ``PINHOLE_TOKEN``; None where neither is set.
+
+    Raises:
+        InputError: the file cannot be read, or what it holds cannot be a token. The message never shows it.
+    """
+    if token_file is not None:
+        try:
+            text = token_file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise InputError("token_file", f"{token_file} cannot be read: {reason}", "a readable text file") from None
+        return _token(text.strip(), "token_file")
+    text = environment.get(TOKEN_VARIABLE, "").strip()
+    return _token(text, TOKEN_VARIABLE) if text else None
+
+
+def _token(text: str, field: str) -> SecretStr:
+    if not (1 <= len(text) <= MAX_TOKEN_LENGTH and all("!" <= c <= "~" for c in text)):
+        raise InputError(field, "cannot be a token", f"1 to {MAX_TOKEN_LENGTH} printable ASCII characters, no spaces")
+    return SecretStr(text)
