@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import IO, Any
 
 from tests.benchmarks.harness import ROOT, Load, LoadMeter, arguments, median, percentile, publish, table
@@ -74,13 +75,14 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def service(port: int, cores: set[int]) -> Iterator[subprocess.Popen[bytes]]:
-    """The service on ``port``, on ``cores`` alone; stopped as its users stop it."""
-    command = [sys.executable, "-m", "service.cli", "serve", "--host", "127.0.0.1", "--port", str(port)]
+def service(port: int, cores: set[int], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The service on ``port``, on ``cores`` alone, logging to ``log``; stopped as its users stop it."""
+    command = [sys.executable, "-m", "service", "serve", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--memory", "host", "--camera", CAMERA, "--chain", CHAIN]
     mine = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)  # inherited; the viewer stays on the same cores
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
+    with log.open("ab") as file:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file)
     try:
         wait_until_ready(process, port)
         yield process
@@ -89,7 +91,7 @@ def service(port: int, cores: set[int]) -> Iterator[subprocess.Popen[bytes]]:
         code = process.wait(timeout=10)
         os.sched_setaffinity(0, mine)
     if code != 0:
-        raise RuntimeError(f"the service ended with code {code}")
+        raise RuntimeError(f"the service ended with code {code}; see {log}")
 
 
 def wait_until_ready(process: subprocess.Popen[bytes], port: int, timeout_s: float = 60) -> None:
@@ -154,10 +156,10 @@ def watch(port: int, server: subprocess.Popen[bytes]) -> tuple[list[Seen], float
         connection.close()
 
 
-def one_run(cores: set[int]) -> Run:
+def one_run(cores: set[int], log: Path) -> Run:
     """Start the service, watch it, stop it."""
     port = free_port()
-    with service(port, cores) as server:
+    with service(port, cores, log) as server:
         seen, seconds, load = watch(port, server)
         latency = json.loads(get(port, "/api/v1/cameras/card/latency")[1])
     first_seen = {
@@ -201,9 +203,12 @@ COLUMNS = {
 def main() -> int:
     options = arguments(__doc__)
     cores = set(sorted(os.sched_getaffinity(0))[:CORES])
+    options.out.mkdir(parents=True, exist_ok=True)
+    log = options.out / "bench_host.service.log"
+    log.unlink(missing_ok=True)
     runs = []
     for number in range(options.runs):
-        runs.append(run := one_run(cores))
+        runs.append(run := one_run(cores, log))
         print(f"run {number + 1}: {run.fps:.2f} fps, age p99 {run.age_p99_ms:.1f} ms", flush=True)
     middle = {name: median([getattr(run, name) for run in runs]) for name in COLUMNS}
     rows: list[list[object]] = [
