@@ -67,7 +67,7 @@ class HistogramSnapshot:
             return self.min_ns
         if q == 1.0:
             return self.max_ns
-        rank = max(1, ceil(q * self.count - 1e-9 * self.count))
+        rank = max(1, ceil(q * self.count * (1 - 1e-12)))
         seen = 0
         for index, count in self.buckets:
             seen += count
