@@ -139,9 +139,7 @@ def run(settings: Settings, configs: Iterable[CameraConfig], memory: str | None,
 def _announce(url: str, settings: Settings, engine: Engine, reason: str) -> None:
     device = engine.device
     fields = {"url": url, "device": device.name, "memory": device.memory, "cameras": list(engine.cameras)}
-    log.info(
-        "Pinhole %s on %s, on %s, memory %s (%s)", version(), url, device.name, device.memory, reason, extra=fields
-    )
+    log.info("Pinhole %s on %s; device: %s; memory: %s", version(), url, device.name, reason, extra=fields)
     if settings.insecure and settings.token is None:
         log.warning("INSECURE: whoever reaches %s can watch and control every camera; there is no token", settings.host)
 

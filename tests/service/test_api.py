@@ -1,0 +1,254 @@
+"""What each resource answers, asked over HTTP."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import time
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from kernels.registry import all_ops
+from pipeline.sources import all_sources
+from service.describe import STAGES
+from tests.helpers.inprocess import Served
+from tests.helpers.sequence_code import read_codes
+
+pytestmark = pytest.mark.leaks_allowed("the shared service makes its worker threads when needed; checked at its end")
+
+READABLE = [
+    "/", "/health/live", "/health/ready", "/metrics", "/api/v1/state", "/api/v1/ops", "/api/v1/sources",
+    "/api/v1/cameras", "/api/v1/cameras/one", "/api/v1/cameras/one/chain", "/api/v1/cameras/one/latency",
+    "/cameras/one/snapshot", "/snapshot", "/?action=snapshot", "/openapi.json", "/static/page.js", "/favicon.ico",
+]  # fmt: skip
+
+
+def assert_problem(reply: Any, status: int, field: str | None = None, allowed: str = "") -> dict[str, Any]:
+    """A problem details document that names the field and what is allowed."""
+    assert reply.status == status, reply.body[:300]
+    assert reply.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = json.loads(reply.body, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+    assert problem["status"] == status
+    assert {"type", "title", "detail"} <= set(problem)
+    if field is not None:
+        wrong = {error["field"]: error for error in problem["errors"]}
+        assert field in wrong, wrong
+        assert allowed in wrong[field]["allowed"], wrong
+    return problem
+
+
+@pytest.mark.parametrize("path", READABLE)
+def test_everything_readable_answers_get_and_head(served: Served, path: str) -> None:
+    got, head = served.get(path), served.request("HEAD", path)
+    assert (got.status, head.status) == (200, 200)
+    assert got.body
+    assert head.body == b""
+    assert head.headers["content-type"] == got.headers["content-type"]
+    assert got.headers["x-content-type-options"] == "nosniff"
+
+
+def test_b74_state_says_what_really_runs(served: Served) -> None:
+    state = served.get("/api/v1/state").json()
+    assert state["device"]["backend"] == "opencv"
+    assert state["device"]["memory"] == "host"
+    assert state["device"]["reason"] == "a test"
+    assert state["cameras"]["one"]["state"] == "running"
+    assert state["cameras"]["one"]["ready"] is True
+    assert state["uptime_s"] > 0
+
+
+def test_ops_and_sources_come_with_schemas(served: Served) -> None:
+    ops = {op["name"]: op for op in served.get("/api/v1/ops").json()["ops"]}
+    assert set(ops) == set(all_ops())
+    ksize = ops["gaussian_blur"]["schema"]["properties"]["ksize"]
+    assert (ksize["type"], ksize["minimum"], ksize["maximum"], ksize["default"]) == ("integer", 1, 31, 5)
+    sources = {source["scheme"]: source for source in served.get("/api/v1/sources").json()["sources"]}
+    assert set(sources) == set(all_sources())
+    assert "size" in sources["testcard"]["schema"]["properties"]
+
+
+def test_cameras_are_described(served: Served) -> None:
+    cameras = served.get("/api/v1/cameras").json()["cameras"]
+    assert [camera["name"] for camera in cameras] == ["one", "two"]
+    one = served.get("/api/v1/cameras/one").json()
+    assert one["source"] == {
+        "format": "NV12", "width": 352, "height": 128, "matrix": "bt601", "range": "limited",
+        "nominal_fps": 30.0, "live": True,
+    }  # fmt: skip
+    assert one["result"] == {"format": "BGR8", "width": 352, "height": 128}
+    assert one["frames"]["captured"] >= one["frames"]["processed"] > 0
+    assert one["copied_bytes"] == {"capture": 0}
+    assert 0 <= one["age_ms"] < 5000
+    assert one["ring"]["slots"] == 6
+
+
+def test_latency_has_every_stage_and_null_for_what_was_not_measured(served: Served) -> None:
+    served.get("/cameras/one/snapshot")
+    latency = served.get("/api/v1/cameras/one/latency").json()
+    assert tuple(latency["stages"]) == STAGES
+    total, gpu, encode = (latency["stages"][stage] for stage in ("total", "gpu", "encode"))
+    assert total["count"] > 0
+    assert 0 < total["min_ms"] <= total["p50_ms"] <= total["p90_ms"] <= total["p99_ms"] <= total["max_ms"]
+    assert encode["count"] > 0
+    assert gpu == {"count": 0, **dict.fromkeys(set(total) - {"count"})}
+
+
+def test_a_chain_is_replaced_as_a_whole_and_frames_say_by_which(served: Served) -> None:
+    before = served.get("/api/v1/cameras/two/chain").json()
+    body = {"ops": [{"op": "gain_offset", "params": {"gain": 0.5}}, {"op": "sobel"}]}
+    answer = served.request("PUT", "/api/v1/cameras/two/chain", body)
+    assert answer.status == 200
+    version = answer.json()["version"]
+    assert version > before["version"]
+    now = served.get("/api/v1/cameras/two/chain").json()
+    assert now["ops"] == [
+        {"op": "gain_offset", "params": {"gain": 0.5, "offset": 0.0}}, {"op": "sobel", "params": {}},
+    ]  # fmt: skip
+    assert now["text"] == "gain_offset(gain=0.5, offset=0.0) | sobel()"
+    served.until(lambda: int(served.get("/cameras/two/snapshot").headers["x-chain-version"]) == version)
+    put = {"ops": before["ops"]}
+    assert served.request("PUT", "/api/v1/cameras/two/chain", put).json()["version"] > version
+
+
+def test_one_parameter_changes_and_the_others_stay(served: Served) -> None:
+    path = "/api/v1/cameras/one/chain"
+    before = served.get(path).json()
+    answer = served.request("PATCH", path + "/0", {"params": {"ksize": 9}})
+    assert answer.status == 200
+    assert answer.json()["version"] > before["version"]
+    assert served.get(path).json()["ops"][0]["params"] == {"ksize": 9, "sigma": 1.5}
+    served.request("PUT", path, {"ops": before["ops"]})
+
+
+def test_b117_an_empty_chain_passes_pixels_through(served: Served) -> None:
+    version = served.request("PUT", "/api/v1/cameras/two/chain", {"ops": []}).json()["version"]
+    served.until(lambda: int(served.get("/cameras/two/snapshot").headers["x-chain-version"]) == version)
+    result = np.load(io.BytesIO(served.get("/cameras/two/snapshot?format=npy").body))
+    assert result.shape == (128, 352, 3)
+    assert read_codes(result)[0] is not None
+
+
+def decoded(body: bytes) -> Any:
+    picture = cv2.imdecode(np.frombuffer(body, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert picture is not None
+    return picture
+
+
+def test_a_snapshot_is_the_frame_that_its_headers_say(served: Served) -> None:
+    for path in ("/cameras/one/snapshot", "/cameras/one/snapshot?format=png", "/cameras/one/snapshot?view=source"):
+        reply = served.get(path)
+        headers = reply.headers
+        assert headers["content-type"] == ("image/png" if "png" in path else "image/jpeg")
+        assert read_codes(decoded(reply.body)) == (int(headers["x-frame-sequence"]),) * 2
+        assert abs(float(headers["x-timestamp"]) - time.time()) < 5
+        assert 0 <= float(headers["x-frame-age-ms"]) < 5000
+        assert (headers["x-frame-width"], headers["x-frame-height"]) == ("352", "128")
+        assert headers["cache-control"] == "no-store"
+        assert int(headers["content-length"]) == len(reply.body)
+    sequences = [int(served.get("/cameras/one/snapshot").headers["x-frame-sequence"]) for _ in range(3)]
+    assert sequences == sorted(sequences)
+
+
+def test_a_snapshot_is_scaled_down_and_never_up(served: Served) -> None:
+    for width, expected in ((176, (64, 176, 3)), (351, (128, 351, 3)), (2000, (128, 352, 3))):
+        reply = served.get(f"/cameras/one/snapshot?width={width}")
+        assert decoded(reply.body).shape == expected
+        assert int(reply.headers["x-frame-width"]) == expected[1]
+
+
+def test_quality_changes_the_size(served: Served) -> None:
+    small, large = (len(served.get(f"/cameras/one/snapshot?quality={q}").body) for q in (5, 95))
+    assert small < large / 2
+
+
+def test_source_as_npy_is_the_native_planes(served: Served) -> None:
+    reply = served.get("/cameras/one/snapshot?format=npy&view=source")
+    planes = np.load(io.BytesIO(reply.body))
+    assert reply.headers["x-pixel-format"] == "NV12"
+    assert planes.shape == (352 * 128 * 3 // 2,)
+    luma = planes[: 352 * 128].reshape(128, 352)
+    assert read_codes(luma) == (int(reply.headers["x-frame-sequence"]),) * 2
+    assert_problem(served.get("/cameras/one/snapshot?format=npy&view=source&width=64"), 422, "width")
+
+
+def test_the_short_forms_mean_the_first_camera(served: Served) -> None:
+    for path in (
+        "/snapshot",
+        "/?action=snapshot",
+        "/snapshot?width=64",
+        "/?action=snapshot&1699999999999",
+        "/snapshot?_=1",
+    ):
+        assert served.get(path).headers["content-type"] == "image/jpeg"
+    assert_problem(served.get("/?action=steam"), 422, "action", "stream, snapshot")
+
+
+def test_not_found_and_wrong_methods_are_problems(served: Served) -> None:
+    for path in ("/nope", "/api/v1/nope", "/cameras", "/cameras/one", "/cameras/one/nope", "/static/nope.js", "/docs"):
+        assert_problem(served.get(path), 404)
+    reply = served.request("POST", "/api/v1/cameras/one/chain", {})
+    assert_problem(reply, 405)
+    assert set(reply.headers["allow"].split(", ")) == {"GET", "HEAD", "PUT"}
+    assert_problem(served.request("DELETE", "/cameras/one/stream"), 405)
+
+
+@pytest.mark.parametrize("name", ["nine", "One", "%00", "..%2f..%2fetc%2fpasswd", "%F0%9F%93%B7", "a" * 3000])
+def test_an_unknown_camera_is_404_and_the_known_ones_are_named(served: Served, name: str) -> None:
+    for path in (
+        "/api/v1/cameras/{}",
+        "/api/v1/cameras/{}/chain",
+        "/api/v1/cameras/{}/latency",
+        "/cameras/{}/snapshot",
+        "/cameras/{}/stream",
+    ):
+        reply = served.get(path.format(name))
+        problem = assert_problem(reply, 404)
+        if "%2f" not in name:
+            assert problem["errors"][0]["allowed"] == "one, two"
+        assert len(reply.body) < 8000
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/..%2f..%2fetc%2fpasswd", "/static/%2e%2e/%2e%2e/etc/passwd", "/static/../app.py", "/static/%00",
+        "/static//etc/passwd", "/static/%252e%252e%252fapp.py", "/static/page.js%00.css", "/static/", "/static/..",
+        "/cameras/..%2f..%2f..%2fetc%2fpasswd/snapshot", "/cameras/%2e%2e/snapshot", "/cameras//snapshot",
+        "/snapshot/..%2f..%2fetc%2fpasswd", "/..%2f..%2fetc%2fpasswd", "/%2e%2e/%2e%2e/etc/passwd",
+    ],
+)  # fmt: skip
+def test_b78_no_request_becomes_a_path(served: Served, path: str) -> None:
+    reply = served.get(path)
+    assert reply.status in (404, 422)
+    assert b"root:" not in reply.body
+    assert b"import" not in reply.body
+
+
+def test_openapi_loads_and_covers_the_routes(served: Served) -> None:
+    schema = served.get("/openapi.json").json()
+    paths = schema["paths"]
+    assert set(paths["/api/v1/cameras/{camera}/chain"]) == {"get", "put"}
+    assert set(paths["/api/v1/cameras/{camera}/chain/{index}"]) == {"patch"}
+    parameters = {p["name"]: p["schema"] for p in paths["/cameras/{camera}/stream"]["get"]["parameters"]}
+    assert set(parameters) == {"camera", "view", "quality", "width", "fps"}
+    assert parameters["quality"] == {"type": "integer", "minimum": 1, "maximum": 100, "default": 80}
+    assert parameters["view"]["enum"] == ["result", "source"]
+    identities = [operation["operationId"] for path in paths.values() for operation in path.values()]
+    assert len(identities) == len(set(identities))
+    assert not re.search(r"NaN|Infinity", json.dumps(schema))
+
+
+def test_the_page_needs_nothing_from_elsewhere(served: Served) -> None:
+    page = served.get("/")
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    for match in re.findall(rb'(?:src|href)="([^"]+)"', page.body):
+        path = match.decode()
+        assert path.startswith("/"), path
+        if path != "/stream":
+            assert served.get(path).status == 200, path
+    etag = served.get("/static/page.css").headers["etag"]
+    assert served.get("/static/page.css", headers={"If-None-Match": etag}).status == 304
