@@ -54,7 +54,8 @@ def generate(plan: Plan) -> str:
 
 
 def _op_text(op: AnyOp, channels: int) -> str:
-    head = f'extern "C" __global__ void __launch_bounds__(256) {op_kernel_name(op)}'
+    # Five blocks a multiprocessor: left to itself, the compiler spills to have six.
+    head = f'extern "C" __global__ void __launch_bounds__(256, 5) {op_kernel_name(op)}'
     if isinstance(op, TableOp):
         return f"{head}(const __grid_constant__ TableArgs args) {{ table_op(args); }}"
     if not isinstance(op, WindowOp):
@@ -66,7 +67,8 @@ def _op_text(op: AnyOp, channels: int) -> str:
             op.cuda_source.strip("\n"),
             '#line 1 "generated"',
             f"{head}(const __grid_constant__ StencilArgs<{op.name}_params> args) {{",
-            f"  window_op<{channels}, {op.fixed_radius}>(args, [](auto at, const {op.name}_params& p) {{ return {op.name}(at, p); }});",
+            f"  const auto function = [](auto at, const {op.name}_params& p) {{ return {op.name}(at, p); }};",
+            f"  window_op<{channels}, {op.fixed_radius}>(args, function);",
             "}",
         ]
     )

@@ -16,7 +16,7 @@ from kernels.op import OpParams
 from kernels.registry import AnyOp
 
 MAX_BANDS = 4
-BAND_BYTES = 700_000
+BAND_BYTES = 6_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ def make_plan(chain: Chain, source: ImageSpec) -> Plan:
 def default_bands(plan: Plan, integrated: bool) -> int:
     """Into how many row bands a frame is cut so that reading, computing and writing it overlap.
 
-    Where the device shares the host's memory there is no link to keep busy both ways, so one. A band under about
-    half a megabyte costs more in launches than it hides.
+    Where the device shares the host's memory there is no link to keep busy both ways, so one. Under load the link
+    delays the end of every kernel by some 20 µs, so bands pay only where they are long (DESIGN.md has the figures).
     """
     return 1 if integrated else max(1, min(MAX_BANDS, plan.result.nbytes // BAND_BYTES))
 

@@ -29,8 +29,10 @@ _WORD = 16
 _INGEST_TILE_PX, _INGEST_TILE_ROWS = 512, 2
 _STENCIL_BYTES, _STENCIL_ROWS = 240, 16
 _THREADS = 256
-_READ_BLOCKS_PER_MULTIPROCESSOR = 2
-_WRITE_BLOCKS_PER_MULTIPROCESSOR = 2
+# What fills the link, measured (DESIGN.md); the rest of the multiprocessors is left to whoever computes meanwhile.
+_READ_BLOCKS = 64
+_WRITE_BLOCKS = 16
+_WRITE_BLOCKS_ODD_ROWS = 128  # rows that are no whole words are gathered byte by byte
 
 
 class _IngestArgs(ctypes.Structure):
@@ -104,8 +106,6 @@ class CudaExecutor:
         self.plan = plan
         self.bands = min(bands or default_bands(plan, device.integrated), -(-plan.source.height // 2))
         self._block = wait == "block"
-        self._read_blocks = _READ_BLOCKS_PER_MULTIPROCESSOR * device.multiprocessors
-        self._write_blocks = int(_WRITE_BLOCKS_PER_MULTIPROCESSOR * device.multiprocessors)
         cubin = compile_cubin(generate(plan), device.architecture)
         with cuda_errors("cuModuleLoadData"):
             self._module = function.Module()
@@ -232,7 +232,7 @@ class CudaExecutor:
         )  # fmt: skip
         args.strides[: len(source.strides)] = source.strides
         tiles = -(-source.width // _INGEST_TILE_PX) * -(-(last - first) // _INGEST_TILE_ROWS)
-        return self._launch_of(ingest_name(self.plan), (min(tiles, self._read_blocks), 1), args)
+        return self._launch_of(ingest_name(self.plan), (min(tiles, _READ_BLOCKS), 1), args)
 
     def _op_launch(self, index: int, values: OpParams, first: int, last: int) -> _Launch:
         op, working = self.plan.ops[index], self.plan.working
@@ -266,7 +266,8 @@ class CudaExecutor:
             stride=working.strides[0], row_bytes=row_bytes, first=first, bytes=end,
         )  # fmt: skip
         blocks = -(-(end - first) // (_WORD * _THREADS))
-        return self._launch_of(EGRESS_NAME, (min(blocks, self._write_blocks), 1), args)
+        most = _WRITE_BLOCKS_ODD_ROWS if row_bytes % _WORD else _WRITE_BLOCKS
+        return self._launch_of(EGRESS_NAME, (min(blocks, most), 1), args)
 
 
 class _Events:

@@ -105,42 +105,61 @@ struct Yuyv {
 };
 
 template <class Format>
+struct Tile {
+  // One more word than aligned: a segment may start inside a word.
+  static constexpr int WORDS = Format::TILE_BYTES / WORD + 1;
+  static_assert(Format::SEGMENTS * WORDS <= INGEST_THREADS, "a thread loads one word of a tile");
+
+  int x0, y0;
+
+  __device__ __forceinline__ Tile(const IngestArgs& a, int index, int tiles_across)
+      : x0(index % tiles_across * TILE_PX), y0(a.first_row + index / tiles_across * TILE_ROWS) {}
+
+  __device__ __forceinline__ uint4 load(const IngestArgs& a) const {
+    const int s = threadIdx.x / WORDS, w = threadIdx.x % WORDS;
+    if (s < Format::SEGMENTS) {
+      const Segment part = Format::part(a, s, x0, y0);
+      const int shift = (int)((uint64)part.start & (WORD - 1));
+      if (part.bytes > 0 && w * WORD < shift + part.bytes) return load_once(part.start - shift + w * WORD);
+    }
+    return make_uint4(0, 0, 0, 0);
+  }
+};
+
+template <class Format>
 __device__ __forceinline__ void ingest(const IngestArgs& a) {
-  constexpr int WORDS = Format::TILE_BYTES / WORD + 1;  // one more than aligned: a segment may start inside a word
+  constexpr int WORDS = Tile<Format>::WORDS;
   constexpr int OUT_BYTES = TILE_PX * Format::CHANNELS;
   __shared__ __align__(16) uint8 staged[Format::SEGMENTS][WORDS * WORD];
   __shared__ __align__(16) uint8 out[TILE_ROWS][OUT_BYTES];
   const int tiles_across = (a.width + TILE_PX - 1) / TILE_PX;
   const int tiles = tiles_across * ((a.height - a.first_row + TILE_ROWS - 1) / TILE_ROWS);
-  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    const int x0 = tile % tiles_across * TILE_PX, y0 = a.first_row + tile / tiles_across * TILE_ROWS;
 
-    for (int i = threadIdx.x; i < Format::SEGMENTS * WORDS; i += INGEST_THREADS) {
-      const int s = i / WORDS, w = i % WORDS;
-      const Segment part = Format::part(a, s, x0, y0);
-      const int shift = (int)((uint64)part.start & (WORD - 1));
-      if (part.bytes > 0 && w * WORD < shift + part.bytes)
-        *reinterpret_cast<uint4*>(&staged[s][w * WORD]) = load_once(part.start - shift + w * WORD);
-    }
+  // The next tile's words are on their way while this one is converted.
+  uint4 word = Tile<Format>(a, blockIdx.x, tiles_across).load(a);
+  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+    const Tile<Format> tile(a, index, tiles_across);
+    if (threadIdx.x < Format::SEGMENTS * WORDS) reinterpret_cast<uint4*>(staged)[threadIdx.x] = word;
     __syncthreads();
+    if (index + gridDim.x < tiles) word = Tile<Format>(a, index + gridDim.x, tiles_across).load(a);
 
     const uint8* at[Format::SEGMENTS];
 #pragma unroll
     for (int s = 0; s < Format::SEGMENTS; ++s)
-      at[s] = staged[s] + (int)((uint64)Format::part(a, s, x0, y0).start & (WORD - 1));
-    const int columns = min(TILE_PX, a.width - x0);
+      at[s] = staged[s] + (int)((uint64)Format::part(a, s, tile.x0, tile.y0).start & (WORD - 1));
+    const int columns = min(TILE_PX, a.width - tile.x0);
 #pragma unroll
     for (int row = 0; row < TILE_ROWS; ++row)
       for (int x = threadIdx.x; x < columns; x += INGEST_THREADS)
-        if (y0 + row < a.height) Format::pixel(a, at, x, row, &out[row][x * Format::CHANNELS]);
+        if (tile.y0 + row < a.height) Format::pixel(a, at, x, row, &out[row][x * Format::CHANNELS]);
     __syncthreads();
 
     constexpr int OUT_WORDS = OUT_BYTES / WORD;
     for (int i = threadIdx.x; i < TILE_ROWS * OUT_WORDS; i += INGEST_THREADS) {
       const int row = i / OUT_WORDS, byte = i % OUT_WORDS * WORD;
-      const int column = x0 * Format::CHANNELS + byte;
-      if (y0 + row < a.height && column < a.dst_stride)
-        *reinterpret_cast<uint4*>(a.dst + (long long)(y0 + row) * a.dst_stride + column) =
+      const int column = tile.x0 * Format::CHANNELS + byte;
+      if (tile.y0 + row < a.height && column < a.dst_stride)
+        *reinterpret_cast<uint4*>(a.dst + (long long)(tile.y0 + row) * a.dst_stride + column) =
             *reinterpret_cast<const uint4*>(&out[row][byte]);
     }
   }
