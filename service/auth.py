@@ -86,7 +86,10 @@ class AccessRule:
         return Problem(403, detail, type="urn:pinhole:foreign-origin")
 
     def _known_host(self, host: str) -> bool:
-        name = urlsplit(f"//{host}").hostname or ""
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
         if name in self._hosts or name.endswith(".localhost") or is_loopback(name):
             return True
         try:

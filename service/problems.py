@@ -113,7 +113,7 @@ def install_problem_handlers(app: FastAPI) -> None:
     async def ours(request: Request, error: Exception) -> Response:
         problem = problem_of(error)
         if problem.status == 500:
-            log.error("%s %s: %s", request.method, request.url.path, error, exc_info=error)
+            log.error("%s %s: %s", request.method, request.scope["path"], error, exc_info=error)
         return problem.response()
 
     async def invalid(request: Request, error: Exception) -> Response:
@@ -127,7 +127,7 @@ def install_problem_handlers(app: FastAPI) -> None:
         headers = dict(error.headers or {})
         detail = str(error.detail)
         if error.status_code == 404:
-            detail = f"nothing is at {request.url.path[:200]}"
+            detail = f"nothing is at {request.scope['path'][:200]}"
         elif error.status_code == 405:
             allowed = sorted(allowed_methods(app, request))
             headers["Allow"] = ", ".join(allowed)
