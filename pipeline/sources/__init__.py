@@ -10,6 +10,7 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -104,6 +105,13 @@ def redact(uri: str) -> str:
 def redact_text(text: str, uri: str) -> str:
     """Another library's text about ``uri`` without any form of that URI's credentials."""
     return redact_text_about(text, uri, _harmless_keys(), _path_schemes())
+
+
+def clip_uri() -> str | None:
+    """The clip that comes with Pinhole, looping (see media/ATTRIBUTION.md); None where files cannot be played."""
+    if unavailable("file") is not None:
+        return None
+    return (Path(__file__).parent / "media" / "bigbuckbunny.mp4").as_uri() + "?loop=true"
 
 
 @cache

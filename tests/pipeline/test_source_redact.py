@@ -81,6 +81,7 @@ def test_redact_never_raises_and_is_stable(text: str) -> None:
         ("rtsp://cam.local:554/h264", "rtsp://cam.local:554/h264"),
         ("rtsp://[fe80::1]:554/h264", "rtsp://[fe80::1]:554/h264"),
         ("testcard://?size=1280x720&fps=30&format=NV12", "testcard://?size=1280x720&fps=30&format=NV12"),
+        ("file:///media/a@b/clip.mp4?loop=true", "file:///media/a@b/clip.mp4?loop=true"),
         ("file://u:pw@/clip.mp4", "file://***@/clip.mp4"),
         ("", ""),
     ],

@@ -14,14 +14,14 @@ from kernels.image import ImageSpec, ImageView, Pixels
 from kernels.plan import slot_source_spec
 from pipeline.frame import Capture
 from pipeline.sources._card import Card, clock_text, code_bits
-from pipeline.sources.base import Source, SourceError
+from pipeline.sources.base import SourceError
 from pipeline.sources.testcard import Testcard, TestcardConfig
+from tests.helpers.fake_time import START_NS, FakeTime
 from tests.helpers.sequence_code import read_codes
 from tests.kernels.oracles import bytes_of, oracle_working
 
 SIZES = [(352, 128), (353, 129), (641, 479), (1280, 720), (1366, 768)]
 NOON_NS = 12 * 3600 * 1_000_000_000
-START_NS = 1_000_000_000_000
 
 
 def make_view(spec: ImageSpec, poison: int = 0xAA) -> ImageView:
@@ -160,20 +160,6 @@ def test_card_refuses_what_cannot_hold_the_codes(size: tuple[int, int]) -> None:
         Card(ImageSpec.make(YUYV, *size))
     with pytest.raises(ValidationError):
         TestcardConfig(size=size)
-
-
-class FakeTime:
-    """A clock that only moves when somebody waits for it, or when the test says so."""
-
-    def __init__(self, source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now_ns = START_NS
-        self.waited_for: list[int] = []
-        monkeypatch.setattr(source, "now_ns", lambda: self.now_ns)
-        monkeypatch.setattr(source, "wait_until", self._wait_until)
-
-    def _wait_until(self, due_ns: int) -> None:
-        self.waited_for.append(due_ns)
-        self.now_ns = max(self.now_ns, due_ns)
 
 
 def make_card(**settings: object) -> Testcard:
