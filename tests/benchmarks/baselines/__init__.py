@@ -1,0 +1,1 @@
+"""What people do without Pinhole, to measure against."""
