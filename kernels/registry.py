@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from functools import cache
+from types import GenericAlias, ModuleType
 from typing import Any
 
 from kernels import ops
@@ -31,6 +32,19 @@ def all_ops() -> dict[str, AnyOp]:
     return found
 
 
+def classes_of(module: ModuleType, base: type[Any]) -> list[type[Any]]:
+    """The classes derived from ``base`` that ``module`` itself defines; imported names are not among them."""
+    return [
+        value
+        for value in vars(module).values()
+        # In Python 3.10 an alias like list[int] passes for a type, and issubclass then raises.
+        if isinstance(value, type)
+        and not isinstance(value, GenericAlias)
+        and issubclass(value, base)
+        and value.__module__ == module.__name__
+    ]
+
+
 def load_op(module_name: str, op_name: str) -> AnyOp:
     """The one op that a module defines.
 
@@ -41,11 +55,7 @@ def load_op(module_name: str, op_name: str) -> AnyOp:
         module = importlib.import_module(module_name)
     except Exception as error:  # a plug-in's border: whatever its file raises, the error names the file
         raise PinholeError(f"op file {module_name} does not load: {type(error).__name__}: {error}") from error
-    classes = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Op) and value.__module__ == module_name
-    ]
+    classes = classes_of(module, Op)
     if len(classes) != 1:
         raise PinholeError(f"op file {module_name} must define exactly one op, found {len(classes)}")
     try:

@@ -10,6 +10,7 @@ import pkgutil
 from functools import cache
 
 from kernels.errors import PinholeError, UnknownNameError
+from kernels.registry import classes_of
 from pipeline.encoders.base import Encoder
 
 __all__ = ["Encoder", "all_encoders", "encoder_for"]
@@ -39,11 +40,7 @@ def load_encoder(module_name: str, name: str) -> Encoder:
         module = importlib.import_module(module_name)
     except Exception as error:  # a plug-in's border: whatever it raises, the start-up stops and names the file
         raise PinholeError(f"encoder file {module_name} does not load: {type(error).__name__}: {error}") from error
-    classes = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Encoder) and value.__module__ == module_name
-    ]
+    classes = classes_of(module, Encoder)
     if len(classes) != 1 or getattr(classes[0], "name", None) != name:
         raise PinholeError(f"encoder file {module_name} must define exactly one encoder with name = {name!r}")
     encoder: Encoder = classes[0]()

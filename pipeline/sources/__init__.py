@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kernels.errors import InputError, PinholeError, UnknownNameError
+from kernels.registry import classes_of
 from pipeline.sources._redact import is_secret_key, redact_text_about, redact_uri
 from pipeline.sources._uri import SourceUri, parse_uri
 from pipeline.sources.base import Source, SourceConfig
@@ -47,11 +48,7 @@ def load_source(module_name: str, scheme: str) -> SourceType:
         module = importlib.import_module(module_name)
     except Exception as error:  # a plug-in's border: whatever its file raises, the start-up says which file
         raise PinholeError(f"source file {module_name} does not load: {type(error).__name__}: {error}") from error
-    classes = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Source) and value.__module__ == module_name
-    ]
+    classes = classes_of(module, Source)
     if len(classes) != 1:
         raise PinholeError(f"source file {module_name} must define exactly one source, found {len(classes)}")
     source = classes[0]

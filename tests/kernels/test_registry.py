@@ -62,6 +62,11 @@ def test_a_new_op_takes_one_file(write_op: WriteOp) -> None:
     assert find_op("invert").summary == "Negative: out = 255 − in."
 
 
+def test_an_alias_of_a_type_in_an_ops_file_is_no_op(write_op: WriteOp) -> None:
+    write_op("invert", GOOD + "\nSizes = list[int]\n")  # what Python 3.10 takes for a type
+    assert find_op("invert").name == "invert"
+
+
 def test_files_that_start_with_an_underscore_are_no_ops(write_op: WriteOp) -> None:
     write_op("_shared", "raise RuntimeError('never imported')")
     assert "_shared" not in registry.all_ops()
