@@ -61,3 +61,9 @@ def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -
     app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes)
     app.add_middleware(AccessRule, settings=settings)  # the last one added is the first to see a request
     return app
+
+
+def __getattr__(name: str) -> FastAPI:
+    if name == "app":  # what `uvicorn service.app:app --workers 2` looks for, and every worker would open the cameras
+        raise RuntimeError("one process owns the cameras and serves all viewers; start it with `pinhole serve`")
+    raise AttributeError(name)

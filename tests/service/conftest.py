@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -18,3 +19,17 @@ def served() -> Iterator[Served]:
     cameras = {"one": SMALL_CARD, "two": SMALL_CARD + "&format=BGR8"}
     with no_leaks(), serving(cameras, chains={"one": parse_chain(CHAIN)}) as served:
         yield served
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """For tests that set up logging as the service does."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    names = ("pinhole", "pinhole.serve", "uvicorn", "uvicorn.error", "asyncio")
+    levels = {name: logging.getLogger(name).level for name in names}
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    for name, old in levels.items():
+        logging.getLogger(name).setLevel(old)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -12,17 +11,7 @@ from service.logs import LogFormat, set_up_logging
 SECRET = 'pass"word\\1'
 
 
-@pytest.fixture(autouse=True)
-def _loggers_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    names = ("pinhole", "pinhole.serve", "uvicorn", "uvicorn.error", "asyncio")
-    levels = {name: logging.getLogger(name).level for name in names}
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    for name, old in levels.items():
-        logging.getLogger(name).setLevel(old)
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 def logged(format: LogFormat, level: str = "info") -> tuple[logging.Logger, io.StringIO]:

@@ -1,0 +1,193 @@
+"""The command: what it prints, what it refuses and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kernels.errors import InputError
+from kernels.registry import all_ops
+from service.cli import camera_configs, main
+from service.version import version
+from tests.helpers.server import SMALL_CARD, command, environment, serve
+
+pytestmark = pytest.mark.usefixtures("logging_as_before")
+
+
+def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*args), capture_output=True, text=True, timeout=60, env=environment(**variables), check=False
+    )
+
+
+def here(*args: str) -> tuple[int, str]:
+    """The exit code and what was printed, in this process; an exception that got out is a failure."""
+    result = CliRunner().invoke(main, args)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert "Traceback" not in result.output
+    return result.exit_code, result.output
+
+
+def test_version_and_help() -> None:
+    runner = CliRunner()
+    assert version() in runner.invoke(main, ["--version"]).output
+    text = runner.invoke(main, ["serve", "--help"]).output
+    for option in ("--host", "--port", "--camera", "--chain", "--memory", "--token-file", "--insecure", "--log-format"):
+        assert option in text
+
+
+def test_ops_lists_every_operation_with_its_parameters() -> None:
+    text = CliRunner().invoke(main, ["ops"]).output
+    for name in all_ops():
+        assert name in text
+    assert "integer, 1 to 31 px in steps of 2, default 5. Width of the window, odd." in text
+    assert "no parameters" in text
+    listed = json.loads(CliRunner().invoke(main, ["ops", "--json"]).output)["ops"]
+    assert [op["name"] for op in listed] == list(all_ops())
+    assert listed[0]["schema"]["additionalProperties"] is False
+
+
+def test_no_camera_means_a_card_and_a_clip_each_with_a_chain_one_can_see() -> None:
+    configs = {config.name: config for config in camera_configs((), ())}
+    assert configs["testcard"].uri == "testcard://?size=1280x720&fps=30&format=NV12"
+    assert all(config.chain.steps for config in configs.values())
+    assert next(iter(configs)) == "testcard"
+
+
+def test_the_clip_is_left_out_with_a_line_where_files_cannot_be_played(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("service.cli.clip_uri", lambda: None)
+    monkeypatch.setattr("service.cli.unavailable", lambda scheme: f"{scheme} needs the extra video")
+    assert [config.name for config in camera_configs((), ())] == ["testcard"]
+    assert "'clip' is left out: file needs the extra video" in capsys.readouterr().err
+
+
+def test_cameras_and_chains_of_the_command_line() -> None:
+    configs = camera_configs(("a=testcard://?fps=5", "b=testcard://"), ("b=sobel | gamma(gamma=2)",))
+    assert [(c.name, c.uri, str(c.chain)) for c in configs] == [
+        ("a", "testcard://?fps=5", ""), ("b", "testcard://", "sobel() | gamma(gamma=2.0)"),
+    ]  # fmt: skip
+    assert str(camera_configs((), ("testcard=sobel",))[0].chain) == "sobel()"
+
+
+@pytest.mark.parametrize(
+    ("cameras", "chains", "message"),
+    [
+        (("testcard://",), (), "has no name"), (("=x",), (), "has no name"), (("a=t", "a=u"), (), "given twice"),
+        (("a b=testcard://",), (), "1 to 64 of"), (("a=",), (), "uri"), (("../a=t",), (), "1 to 64 of"),
+        (("a=t",), ("b=sobel",), "unknown camera 'b'; allowed: a"), (("a=t",), ("a=sobl",), "did you mean 'sobel'"),
+        (("a=t",), ("a=gamma(gamma=0)",), r"--chain a\[0\].params.gamma"), (("a=t",), ("a=gamma(2)",), "NAME"),
+        (("a=t",), ("a=__import__('os')",), "not an operation"), (("a=t",), ("a",), "has no name"),
+        (("a=t",), ("a=gamma(gamma=nan)",), "nan"), (("a=t",), ("a=gamma(gamma=1e999)",), "finite"),
+    ],
+)  # fmt: skip
+def test_a_wrong_camera_or_chain_is_named(cameras: tuple[str, ...], chains: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        camera_configs(cameras, chains)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--camera", "a=testcard://?size=0x0"], "--camera a: uri?size"),
+        (["--camera", "a=testcard://?size=99999x99999"], "--camera a: uri?size"),
+        (["--camera", "a=testcard://?fps=nan"], "--camera a: uri?fps"),
+        (["--camera", "a=testcard://?colour=red"], "uri?colour"),
+        (["--camera", "a=testcard://?format=RGB565"], "BGR8"),
+        (["--camera", "a=tescard://"], "did you mean 'testcard'"),
+        (["--camera", "a=exec:ls"], "--camera a"),
+        (["--memory", "magic"], "zero_copy, host"),
+        (["--port", "70000"], "65535"),
+        (["--log-level", "loud"], "debug"),
+        (["--host", "0.0.0.0"], "--insecure"),
+        (["--token-file", "/nowhere/token"], "/nowhere/token"),
+    ],
+)
+def test_bad_input_ends_with_code_2_and_says_what_is_allowed(args: list[str], message: str) -> None:
+    code, text = here("serve", "--port", "0", *args)
+    assert code == 2, text
+    assert message in text
+
+
+def test_b53_several_workers_are_refused_before_a_camera_is_opened() -> None:
+    done = run("serve", "--port", "0", "--camera", f"a={SMALL_CARD}", WEB_CONCURRENCY="2")
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "would each open the cameras" in done.stderr
+    assert "starting" not in done.stderr
+
+
+def test_b53_uvicorn_cannot_make_several_owners_of_it() -> None:
+    with pytest.raises(RuntimeError, match="pinhole serve"):
+        from service.app import app  # noqa: F401
+
+
+def test_a_port_in_use_is_an_error_of_the_place_not_of_the_input() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, text = here("serve", "--port", str(port), "--camera", f"a={SMALL_CARD}")
+    assert code == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in text
+    assert "starting" not in text, "no camera is opened before the port is ours"
+
+
+def test_an_address_that_is_not_ours_is_an_error_of_the_place() -> None:
+    for host in ("192.0.2.1", "no-such-host.invalid"):
+        code, text = here("serve", "--port", "0", "--host", host, "--insecure")
+        assert code == 1, text
+        assert f"cannot listen on {host}" in text
+
+
+def test_b74_a_gpu_that_was_asked_for_by_name_and_is_absent_is_refused() -> None:
+    done = run("serve", "--port", "0", "--memory", "zero_copy", CUDA_VISIBLE_DEVICES="")
+    assert done.returncode == 1
+    assert "--memory host" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_b74_without_a_gpu_the_default_runs_on_the_cpu_and_says_so_everywhere() -> None:
+    with serve("--camera", f"a={SMALL_CARD}", CUDA_VISIBLE_DEVICES="") as server:
+        state = server.get("/api/v1/state").json()["device"]
+        assert (state["backend"], state["memory"]) == ("opencv", "host")
+        assert "no usable GPU" in state["reason"]
+        assert "no usable GPU" in server.log
+        assert server.metric("pinhole_build_info", backend="opencv", memory="host") == 1
+
+
+def test_the_token_guards_and_is_never_logged(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("very-secret-token\n")
+    args = ("--camera", f"a={SMALL_CARD}", "--token-file", str(file), "--host", "0.0.0.0", "--log-level", "debug")
+    with serve(*args) as server:
+        for path in ("/snapshot?token=very-secret-token", "/?token=very-secret-token", "/nope?token=very-secret-token"):
+            server.get(path)
+        assert server.get("/snapshot").status == 401
+        assert server.get("/snapshot?token=very-secret-token").status == 200
+        assert server.get("/api/v1/state", headers={"Authorization": "Bearer very-secret-token"}).status == 200
+        server.end()
+    assert "very-secret" not in server.log
+    assert "INSECURE" not in server.log
+
+
+def test_insecure_is_said_loudly() -> None:
+    with serve("--camera", f"a={SMALL_CARD}", "--host", "0.0.0.0", "--insecure") as server:
+        assert server.get("/snapshot").status == 200
+    assert "INSECURE" in server.log
+
+
+def test_json_logs_are_json_from_the_first_line_to_the_last() -> None:
+    with serve("--camera", f"a={SMALL_CARD}", "--log-format", "json") as server:
+        server.end()
+    entries = [json.loads(line) for line in server.lines]
+    start = next(entry for entry in entries if "url" in entry)
+    assert start["url"] == server.url
+    assert start["cameras"] == ["a"]
+    assert entries[-1]["message"] == "stopped"
