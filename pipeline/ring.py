@@ -78,12 +78,14 @@ class Ring:
         self._done = threading.Condition(self._lock)
         self._freed = threading.Condition(self._lock)
         self._forgotten: deque[tuple[str, Slot]] = deque()
+        self._stage_waits = False
 
     def acquire_write(self, timeout_s: float = 0.0) -> WriteLease | None:
         """A slot to write, or None.
 
         A free slot; else the oldest unread frame's, which is dropped as ``overrun``; else None and a ``no_slot`` drop.
-        With ``Keep.ALL`` it waits up to ``timeout_s`` for a free slot and drops nothing.
+        The last unread frame is left to a stage that waits for one: where readers hold all other slots, it would never
+        get any. With ``Keep.ALL`` it waits up to ``timeout_s`` for a free slot and drops nothing.
 
         Raises:
             RingClosed: also while waiting.
@@ -97,7 +99,7 @@ class Ring:
                     raise RingClosed(f"ring {self.generation} takes no more frames")
                 slot = self._table.write()
                 if slot is None and self.keep is Keep.NEWEST:
-                    slot = self._table.take_back()
+                    slot = self._table.take_back(leave=int(self._stage_waits))
                     self._tally.add("no_slot" if slot is None else "overrun")
                     if slot is None:
                         return None
@@ -141,20 +143,24 @@ class Ring:
             RingClosed: closed, or retired and nothing is left; also while waiting.
         """
         deadline = time.monotonic() + timeout_s
+        self._stage_waits = True
         while spin and not (self._table.ready or self._table.retired) and time.monotonic() < deadline:
             time.sleep(0)
         self._poll()
         with self._lock:
-            self._recover()
-            while not self._table.ready:
-                if self._table.retired:
-                    raise RingClosed(f"ring {self.generation} gives no more frames")
-                if not self._wait(self._published, deadline):
-                    return None
-            slot = self._table.process(newest=self.keep is Keep.NEWEST)
-            assert slot.frame is not None
-            slot.frame.times.picked_ns = time.monotonic_ns()
-            lease = ProcessLease(self, slot)
+            try:
+                self._recover()
+                while not self._table.ready:
+                    if self._table.retired:
+                        raise RingClosed(f"ring {self.generation} gives no more frames")
+                    if not self._wait(self._published, deadline):
+                        return None
+                slot = self._table.process(newest=self.keep is Keep.NEWEST)
+                assert slot.frame is not None
+                slot.frame.times.picked_ns = time.monotonic_ns()
+                lease = ProcessLease(self, slot)
+            finally:
+                self._stage_waits = False
         self._release_memory()
         return lease
 

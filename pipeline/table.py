@@ -38,9 +38,9 @@ class SlotTable:
         """A free slot → WRITING."""
         return self._writing(self.free.pop()) if self.free else None
 
-    def take_back(self) -> Slot | None:
-        """The oldest unread frame's slot → WRITING."""
-        return self._writing(self.ready.popleft()) if self.ready else None
+    def take_back(self, leave: int) -> Slot | None:
+        """The oldest unread frame's slot → WRITING, if more than ``leave`` are unread."""
+        return self._writing(self.ready.popleft()) if len(self.ready) > leave else None
 
     def _writing(self, slot: Slot) -> Slot:
         slot.state = SlotState.WRITING

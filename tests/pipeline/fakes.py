@@ -234,6 +234,15 @@ def pictures(count: int | None = None, every_s: float = 0.005, first: int = 0) -
         number += 1
 
 
+def then(*parts: Step | Script) -> Iterator[Step]:
+    """One script after the other, also endless ones."""
+    for part in parts:
+        if isinstance(part, Picture | Block | Exception):
+            yield part
+        else:
+            yield from part
+
+
 def endless(every_s: float = 0.005, format: SourceFormat | None = None) -> Callable[[], FakeSource]:
     return lambda: FakeSource(pictures(every_s=every_s), format)
 
