@@ -31,7 +31,7 @@ class _Secrets:
     whole: set[str] = field(default_factory=set)
 
     def add(self, text: str, *, weak: bool = False) -> None:
-        for form in (text, _unquoted(text)):
+        for form in _decodings(text):
             if form.strip("*"):
                 (self.whole if weak else self.anywhere).add(form)
 
@@ -52,7 +52,7 @@ def redact_text_about(text: str, uri: str, harmless_keys: Collection[str], path_
     """
     secrets = _Secrets()
     shown = _take_apart(uri, harmless_keys, path_schemes, secrets)
-    for form in {uri, _unquoted(uri)}:
+    for form in _decodings(uri):
         if form:
             text = text.replace(form, shown)
     for secret in sorted(secrets.anywhere, key=len, reverse=True):
@@ -104,11 +104,11 @@ def _add_userinfo(userinfo: str, secrets: _Secrets, *, sure: bool) -> None:
     if not password:
         return
     secrets.add(password, weak=not sure and len(password) < _MIN_PIECE_CHARS)
-    for decoded in {password, _unquoted(password)}:
+    for decoded in _decodings(password):
         # What a library that takes the URI apart in another way would show of it.
         for piece in re.split("[/?#@:&]", decoded):
             secrets.add(piece, weak=len(piece) < _MIN_PIECE_CHARS)
-        for name in {user, _unquoted(user)}:
+        for name in _decodings(user):
             pair = f"{name}:{decoded}".encode("utf-8", "surrogatepass")
             secrets.add(base64.b64encode(pair).decode())
             secrets.add(base64.urlsafe_b64encode(pair).decode())
@@ -142,14 +142,20 @@ def _without_value(part: str, harmless_keys: Collection[str], secrets: _Secrets)
     return f"{key}={MASK}"
 
 
+def _decodings(text: str) -> list[str]:
+    """``text``, and what percent-decoding makes of it once, twice, … until nothing changes.
+
+    Each of them is somebody's secret: the password ``50%b1`` is written ``50%25b1``, and decodes further by accident.
+    """
+    stages = [text]
+    while len(stages) < 9 and (decoded := unquote(stages[-1])) != stages[-1]:
+        stages.append(decoded)
+    return stages
+
+
 def _unquoted(text: str) -> str:
     """Percent-decoded until nothing changes."""
-    for _ in range(8):
-        decoded = unquote(text)
-        if decoded == text:
-            break
-        text = decoded
-    return text
+    return _decodings(text)[-1]
 
 
 def _hide(text: str, pattern: str) -> str:
