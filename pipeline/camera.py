@@ -194,6 +194,8 @@ class Camera:
             if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(old.steps):
                 allowed = f"0 to {len(old.steps) - 1}" if old.steps else "none, the chain is empty"
                 raise InputError("index", f"there is no operation {index!r}", allowed)
+            if not isinstance(params, Mapping):
+                raise InputError(f"ops[{index}].params", "must be an object", "{parameter: value, …}")
             step = old.steps[index]
             values = {**step.params.model_dump(), **params}
             changed = Step(step.op, make_params(step.op, values, f"ops[{index}].params"))

@@ -295,6 +295,8 @@ class CaptureSlots:
 
     def publish(self, slot: WriteSlot, capture: Capture) -> None:
         """See :class:`SlotProvider`."""
+        if not isinstance(capture, Capture):
+            raise PinholeError(f"the source published {type(capture).__name__} where a Capture was expected")
         lease = self._returned(slot)
         if self._loop.over():
             lease.give_back()

@@ -261,6 +261,7 @@ def camera_of(
     """A camera on fake sources; at the end it must stop, give every byte back, and have kept the threads' rules."""
     device = device if device is not None else NullDevice()
     maker = Maker(*make)
+    before = held(device)
     config = CameraConfig(
         "cam", "fake://", chain if chain is not None else Chain(), slots, wait, stale_after_s  # type: ignore[arg-type]
     )  # fmt: skip
@@ -274,7 +275,7 @@ def camera_of(
     assert ended is stops
     if stops:
         assert camera.state is CameraState.STOPPED
-        assert held(device) == 0, "slots that were not given back"
+        assert held(device) == before, "slots that were not given back"
     assert maker.breaches() == []
 
 
