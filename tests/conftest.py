@@ -13,11 +13,17 @@ import os
 from collections import Counter
 from collections.abc import Generator, Iterator
 
+import hypothesis
 import pytest
 
 from kernels.device import cuda_absence
 from tests.leaks import no_leaks
 from tests.programs import find_program
+
+# How long an example takes says nothing on a machine that others use too. (Where CI is set, Hypothesis takes the same
+# examples in each run; that is left as it is.)
+hypothesis.settings.register_profile("pinhole", hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("pinhole")
 
 GPU_SKIPS = pytest.StashKey[list[str]]()
 PROGRAM_SKIPS = pytest.StashKey[dict[str, list[str]]]()

@@ -95,6 +95,25 @@ def test_only_the_seam_calls_cupy() -> None:
     assert importers <= allowed
 
 
+# Distributions whose modules are called otherwise.
+DISTRIBUTIONS = {"cv2": "opencv-python-headless", "cupy": "cupy-cuda13x", "cupy_backends": "cupy-cuda13x"}
+
+
+def test_what_is_imported_is_declared() -> None:
+    """Nothing is imported that only comes along as another package's dependency."""
+    text = (ROOT / "pyproject.toml").read_text()
+    declared = set(re.findall(r'"([a-z0-9][a-z0-9-]*)(?=[><=])', text))
+    imported = {
+        name.partition(".")[0]
+        for path in production_modules()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+    }
+    foreign = imported - set(sys.stdlib_module_names) - set(PACKAGES) - {""}
+    assert {DISTRIBUTIONS.get(name, name.replace("_", "-")) for name in foreign} <= declared
+
+
 @pytest.mark.parametrize("module", production_modules(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_module_says_what_it_is_for(module: Path) -> None:
     """A docstring of its own; a plug-in's file may leave that to its public class, whose text is shown to users."""
