@@ -30,9 +30,13 @@ else
 fi
 export PINHOLE_REQUIRE_GPU=${PINHOLE_REQUIRE_GPU-1}
 
+# Side by side where pytest-xdist is there: the oracles are slow on purpose, and the machine is lent by the minute.
+workers=()
+python3 -c 'import xdist' 2>/dev/null && [ "$(nproc)" -ge 8 ] && workers=(-n "$(($(nproc) / 2))")
+
 status=0
 if [ "$part" != bench ]; then
-    python3 -m pytest -p no:cacheprovider --junitxml="$out/tests.xml" --durations=15 "$@" 2>&1 | tee "$out/tests.log"
+    python3 -m pytest "${workers[@]}" -p no:cacheprovider --junitxml="$out/tests.xml" --durations=15 "$@" 2>&1 | tee "$out/tests.log"
     status=${PIPESTATUS[0]}
 fi
 
