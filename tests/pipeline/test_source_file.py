@@ -15,14 +15,13 @@ from av.video.reformatter import Colorspace
 from kernels.errors import InputError
 from kernels.formats import FORMATS, I420, Matrix, PixelFormat, Range
 from kernels.image import ImageSpec, ImageView, Pixels
-from kernels.plan import slot_source_spec
 from pipeline.frame import Capture
 from pipeline.sources import clip_uri, make_source, unavailable
-from pipeline.sources.base import FormatChanged, FrameCorrupt, SourceEnded, SourceError
+from pipeline.sources.base import FormatChanged, SourceEnded, SourceError
 from pipeline.sources.file import File, FileConfig
-from tests.helpers.fake_time import START_NS, FakeTime
+from tests.helpers.fake_time import START_NS
+from tests.helpers.open_source import Opener, opener
 from tests.helpers.videos import Planes, Stream, packets_of, turn_by_metadata, write_video, zeroed
-from tests.kernels.oracles import bytes_of
 
 CLIP_FRAMES = 132
 MS = 1_000_000
@@ -43,54 +42,8 @@ def make_file(uri_or_path: str | Path, **settings: object) -> File:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Opened]]:
-    """Opens files under a fake clock, and closes them."""
-    Opened.patch, Opened.all = monkeypatch, []
-    yield Opened
-    for one in Opened.all:
-        one.source.close()
-
-
-class Opened:
-    """An open file, its fake clock, and a poisoned slot that is checked for writes outside of the picture."""
-
-    patch: pytest.MonkeyPatch
-    all: list[Opened]
-    POISON = 0xA5
-    TAIL_BYTES = 4096
-
-    def __init__(self, source: File | Path, **settings: object) -> None:
-        self.source = make_file(source, **settings) if isinstance(source, Path) else source
-        self.all.append(self)
-        self.time = FakeTime(self.source, self.patch)
-        self.corrupt = 0
-        self.use(self.source.open().image)
-
-    def use(self, image: ImageSpec) -> None:
-        self.spec = slot_source_spec(image)
-        self.buffer = np.empty(self.spec.nbytes + self.TAIL_BYTES, np.uint8)
-        self.view = ImageView(self.spec, self.buffer)
-
-    def fill(self) -> tuple[list[Pixels], Capture]:
-        self.buffer[:] = self.POISON
-        capture = self.source.fill(self.view)
-        planes = [bytes_of(self.view, i).copy() for i in range(len(self.spec.format.planes))]
-        outside = np.ones(self.buffer.size, bool)
-        for plane, offset, stride in zip(planes, self.spec.offsets, self.spec.strides, strict=True):
-            outside[np.arange(plane.shape[0])[:, None] * stride + offset + np.arange(plane.shape[1])] = False
-        assert (self.buffer[outside] == self.POISON).all()
-        return planes, capture
-
-    def fill_all(self) -> list[tuple[list[Pixels], Capture]]:
-        """Every frame up to the end; what is corrupt is counted."""
-        frames = []
-        while True:
-            try:
-                frames.append(self.fill())
-            except FrameCorrupt:
-                self.corrupt += 1
-            except SourceEnded:
-                return frames
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Opener]:
+    yield from opener(monkeypatch)
 
 
 def noise(shape: tuple[int, int], seed: int) -> Pixels:
@@ -123,8 +76,8 @@ def assert_planes_equal(planes: Planes, expected: Planes) -> None:
 # ---- pixels
 
 
-def test_clip_equals_pyavs_own_decode_plane_by_plane(opened: type[Opened]) -> None:
-    file = Opened(clip_path())
+def test_clip_equals_pyavs_own_decode_plane_by_plane(opened: Opener) -> None:
+    file = opened(make_file(clip_path()))
     with av.open(str(clip_path())) as container:
         for index, frame in enumerate(container.decode(video=0)):
             planes, capture = file.fill()
@@ -136,8 +89,8 @@ def test_clip_equals_pyavs_own_decode_plane_by_plane(opened: type[Opened]) -> No
     assert file.spec.format is I420
 
 
-def test_clip_has_all_its_frames_and_ends(opened: type[Opened]) -> None:
-    file = Opened(clip_path())
+def test_clip_has_all_its_frames_and_ends(opened: Opener) -> None:
+    file = opened(make_file(clip_path()))
     assert len(file.fill_all()) == CLIP_FRAMES
     assert file.corrupt == 0
 
@@ -148,13 +101,13 @@ DIRECT = {"yuv420p": "I420", "nv12": "NV12", "yuyv422": "YUYV", "gray": "GRAY8",
 @pytest.mark.parametrize("size", [(640, 480), (641, 479), (49, 35)])
 @pytest.mark.parametrize("pix_fmt", DIRECT)
 def test_planes_come_as_they_are_also_at_odd_sizes(
-    pix_fmt: str, size: tuple[int, int], tmp_path: Path, opened: type[Opened]
+    pix_fmt: str, size: tuple[int, int], tmp_path: Path, opened: Opener
 ) -> None:
     if pix_fmt == "yuyv422" and size[0] % 2:
         size = (size[0] + 1, size[1])  # FFmpeg's raw video has whole pairs only
     format = FORMATS[DIRECT[pix_fmt]]
     pictures = [random_planes(format, *size, seed) for seed in (1, 20, 300)]
-    file = Opened(write_video(tmp_path / "clip.nut", pictures, *size, Stream(pix_fmt)))
+    file = opened(make_file(write_video(tmp_path / "clip.nut", pictures, *size, Stream(pix_fmt))))
     assert (file.spec.format, file.spec.width, file.spec.height) == (format, *size)
     for (planes, capture), expected in zip(file.fill_all(), pictures, strict=True):
         assert_planes_equal(planes, expected)
@@ -164,14 +117,14 @@ def test_planes_come_as_they_are_also_at_odd_sizes(
 @pytest.mark.parametrize(("pix_fmt", "step"), [("yuv422p", (2, 1)), ("yuv444p", (1, 1)), ("yuv410p", (4, 4))])
 @pytest.mark.parametrize("color_range", [1, 2])
 def test_other_yuv_formats_keep_their_luma_and_colour(
-    pix_fmt: str, step: tuple[int, int], color_range: int, tmp_path: Path, opened: type[Opened]
+    pix_fmt: str, step: tuple[int, int], color_range: int, tmp_path: Path, opened: Opener
 ) -> None:
     width, height = 64, 48
     chroma = (height // step[1], width // step[0])
     luma = noise((height, width), 5)
     picture = [luma, np.full(chroma, 60, np.uint8), np.full(chroma, 200, np.uint8)]
     stream = Stream(pix_fmt, "ffv1", color_range=color_range, colorspace=1)
-    file = Opened(write_video(tmp_path / "clip.mkv", [picture], width, height, stream))
+    file = opened(make_file(write_video(tmp_path / "clip.mkv", [picture], width, height, stream)))
     planes, capture = file.fill()
     assert (file.spec.format, file.spec.range) == (I420, Range.LIMITED if color_range == 1 else Range.FULL)
     np.testing.assert_array_equal(planes[0], luma)
@@ -180,18 +133,19 @@ def test_other_yuv_formats_keep_their_luma_and_colour(
     assert capture.copied_bytes == 2 * 64 * 48 * 3 // 2
 
 
-def test_ten_bit_video_is_scaled_to_eight(tmp_path: Path, opened: type[Opened]) -> None:
+def test_ten_bit_video_is_scaled_to_eight(tmp_path: Path, opened: Opener) -> None:
     ramp = np.arange(1024, dtype="<u2").reshape(16, 64)
     flat = np.full((8, 32), 512, "<u2")
     picture = [plane.view(np.uint8).reshape(plane.shape[0], -1) for plane in (ramp, flat, flat)]
-    planes, _ = Opened(write_video(tmp_path / "c.mkv", [picture], 64, 16, Stream("yuv420p10le", "ffv1"))).fill()
+    path = write_video(tmp_path / "c.mkv", [picture], 64, 16, Stream("yuv420p10le", "ffv1"))
+    planes, _ = opened(make_file(path)).fill()
     assert np.abs(planes[0].astype(int) - (ramp.astype(int) >> 2)).max() <= 1
     assert (planes[1] == 128).all()
 
 
 @pytest.mark.parametrize(("pix_fmt", "order"), [("rgb24", (2, 1, 0)), ("bgra", (0, 1, 2)), ("gbrp", None)])
 def test_rgb_formats_become_bgr(
-    pix_fmt: str, order: tuple[int, int, int] | None, tmp_path: Path, opened: type[Opened]
+    pix_fmt: str, order: tuple[int, int, int] | None, tmp_path: Path, opened: Opener
 ) -> None:
     width, height = 32, 24
     bgr = noise((height, width * 3), 9).reshape(height, width, 3)
@@ -202,21 +156,21 @@ def test_rgb_formats_become_bgr(
         if pix_fmt == "bgra":
             pixels = np.dstack([pixels, noise((height, width), 4)])  # any alpha: it is dropped
         picture = [np.ascontiguousarray(pixels).reshape(height, -1)]
-    file = Opened(write_video(tmp_path / "clip.nut", [picture], width, height, Stream(pix_fmt)))
+    file = opened(make_file(write_video(tmp_path / "clip.nut", [picture], width, height, Stream(pix_fmt))))
     planes, _ = file.fill()
     assert file.spec.format.name == "BGR8"
     np.testing.assert_array_equal(planes[0].reshape(height, width, 3), bgr)
 
 
-def test_b61_rows_stored_from_the_bottom_up_come_from_the_top(tmp_path: Path, opened: type[Opened]) -> None:
+def test_b61_rows_stored_from_the_bottom_up_come_from_the_top(tmp_path: Path, opened: Opener) -> None:
     picture = random_planes(FORMATS["BGR8"], 31, 23, 8)  # AVI pads rows to 4 bytes
-    file = Opened(write_video(tmp_path / "clip.avi", [picture], 31, 23, Stream("bgr24")))
+    file = opened(make_file(write_video(tmp_path / "clip.avi", [picture], 31, 23, Stream("bgr24"))))
     assert_planes_equal(file.fill()[0], picture)
 
 
-def test_b98_grey_with_limited_range_is_not_taken_for_full(tmp_path: Path, opened: type[Opened]) -> None:
+def test_b98_grey_with_limited_range_is_not_taken_for_full(tmp_path: Path, opened: Opener) -> None:
     luma = noise((48, 64), 3)
-    file = Opened(write_video(tmp_path / "clip.mkv", [[luma]], 64, 48, Stream("gray", color_range=1)))
+    file = opened(make_file(write_video(tmp_path / "clip.mkv", [[luma]], 64, 48, Stream("gray", color_range=1))))
     planes, _ = file.fill()
     assert (file.spec.format, file.spec.range) == (I420, Range.LIMITED)
     np.testing.assert_array_equal(planes[0], luma)
@@ -233,18 +187,18 @@ def test_b98_grey_with_limited_range_is_not_taken_for_full(tmp_path: Path, opene
 )  # fmt: skip
 @pytest.mark.parametrize("color_range", [None, 1, 2])
 def test_b100_matrix_and_range_are_the_streams_own(
-    colorspace: int | None, height: int, matrix: Matrix, color_range: int | None, tmp_path: Path, opened: type[Opened]
+    colorspace: int | None, height: int, matrix: Matrix, color_range: int | None, tmp_path: Path, opened: Opener
 ) -> None:
     picture = [np.full((height, 64), 90, np.uint8), *[np.full((height // 2, 32), 128, np.uint8)] * 2]
     stream = Stream("yuv420p", "libx264", colorspace=colorspace, color_range=color_range)
-    file = Opened(write_video(tmp_path / "clip.mp4", [picture], 64, height, stream))
+    file = opened(make_file(write_video(tmp_path / "clip.mp4", [picture], 64, height, stream)))
     assert file.spec.matrix is matrix
     assert file.spec.range is (Range.FULL if color_range == 2 else Range.LIMITED)
 
 
 @pytest.mark.parametrize(("colorspace", "kr", "kb"), [(9, 0.2627, 0.0593), (7, 0.212, 0.087)])
 def test_b100_matrices_that_no_slot_can_name_become_bgr(
-    colorspace: int, kr: float, kb: float, tmp_path: Path, opened: type[Opened]
+    colorspace: int, kr: float, kb: float, tmp_path: Path, opened: Opener
 ) -> None:
     y, u, v = 120, 100, 160
     picture = [np.full((48, 64), y, np.uint8), np.full((24, 32), u, np.uint8), np.full((24, 32), v, np.uint8)]
@@ -253,9 +207,9 @@ def test_b100_matrices_that_no_slot_can_name_become_bgr(
     )
     if colorspace not in {known.value for known in Colorspace}:  # older PyAVs lack BT.2020
         with pytest.raises(SourceError, match="newer"):
-            Opened(path)
+            opened(make_file(path))
         return
-    planes, _ = Opened(path).fill()
+    planes, _ = opened(make_file(path)).fill()
     luma, cb, cr = (y - 16) * 255 / 219, (u - 128) * 255 / 224, (v - 128) * 255 / 224
     blue, red = luma + 2 * (1 - kb) * cb, luma + 2 * (1 - kr) * cr
     green = (luma - kr * red - kb * blue) / (1 - kr - kb)
@@ -289,13 +243,13 @@ TURNS: dict[str, tuple[tuple[int, int, int, int], Callable[[Pixels], Pixels]]] =
 
 @pytest.mark.parametrize("turn", TURNS)
 @pytest.mark.parametrize("size", [(64, 48), (62, 46)])
-def test_b124_picture_is_upright_once(turn: str, size: tuple[int, int], tmp_path: Path, opened: type[Opened]) -> None:
+def test_b124_picture_is_upright_once(turn: str, size: tuple[int, int], tmp_path: Path, opened: Opener) -> None:
     matrix, turned = TURNS[turn]
     width, height = size
     picture = asymmetric_picture(width, height)
     options = {"qp": "0", "preset": "ultrafast"}  # lossless
     path = write_video(tmp_path / "clip.mp4", [picture], width, height, Stream(codec="libx264", options=options))
-    file = Opened(turn_by_metadata(path, matrix))
+    file = opened(make_file(turn_by_metadata(path, matrix)))
     planes, _ = file.fill()
     assert (file.spec.height, file.spec.width) == turned(picture[0]).shape
     assert_planes_equal(planes, [turned(plane) for plane in picture])
@@ -309,7 +263,7 @@ def asymmetric_picture(width: int, height: int) -> list[Pixels]:
 
 @pytest.mark.program("ffmpeg")
 @pytest.mark.parametrize("turn", TURNS)
-def test_b124_agrees_with_ffmpegs_own_autorotation(turn: str, tmp_path: Path, opened: type[Opened]) -> None:
+def test_b124_agrees_with_ffmpegs_own_autorotation(turn: str, tmp_path: Path, opened: Opener) -> None:
     import subprocess
 
     from tests.programs import program
@@ -320,7 +274,7 @@ def test_b124_agrees_with_ffmpegs_own_autorotation(turn: str, tmp_path: Path, op
     )
     command = [program("ffmpeg"), "-v", "error", "-i", str(path), "-f", "rawvideo", "-pix_fmt", "yuv420p", "-"]
     raw = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
-    planes, _ = Opened(path).fill()
+    planes, _ = opened(make_file(path)).fill()
     assert b"".join(plane.tobytes() for plane in planes) == raw
 
 
@@ -333,13 +287,13 @@ def test_b124_other_turns_are_refused(tmp_path: Path) -> None:
     source.close()
 
 
-def test_b124_pairs_of_pixels_are_turned_too(tmp_path: Path, opened: type[Opened]) -> None:
+def test_b124_pairs_of_pixels_are_turned_too(tmp_path: Path, opened: Opener) -> None:
     rows = np.repeat(np.arange(16, 64, dtype=np.uint8)[:, None], 64, axis=1)
     yuyv = np.full((48, 64, 2), 128, np.uint8)
     yuyv[:, :, 0] = rows
     stream = Stream("yuyv422")
     path = write_video(tmp_path / "clip.mov", [[yuyv.reshape(48, -1)]], 64, 48, stream)
-    file = Opened(turn_by_metadata(path, TURNS["clockwise"][0]))
+    file = opened(make_file(turn_by_metadata(path, TURNS["clockwise"][0])))
     planes, _ = file.fill()
     assert (file.spec.format, file.spec.width, file.spec.height) == (I420, 48, 64)
     np.testing.assert_array_equal(planes[0], np.rot90(rows, -1))
@@ -349,10 +303,10 @@ def test_b124_pairs_of_pixels_are_turned_too(tmp_path: Path, opened: type[Opened
 
 
 @pytest.mark.parametrize("gaps_ms", [(10, 200, 40), (40, 40, 40), (1, 999, 3, 5000), (3000,)])
-def test_b112_playback_and_stamps_follow_pts(gaps_ms: tuple[int, ...], tmp_path: Path, opened: type[Opened]) -> None:
+def test_b112_playback_and_stamps_follow_pts(gaps_ms: tuple[int, ...], tmp_path: Path, opened: Opener) -> None:
     pts_ms = [sum(gaps_ms[:i]) for i in range(len(gaps_ms) + 1)]
     path = write_video(tmp_path / "c.mkv", grey_pictures(range(len(pts_ms))), 64, 48, Stream("gray"), pts_ms=pts_ms)
-    file = Opened(path)
+    file = opened(make_file(path))
     frames = file.fill_all()
     assert [planes[0][0, 0] for planes, _ in frames] == list(range(len(pts_ms)))
     assert [capture.pts_s for _, capture in frames] == [ms / 1000 for ms in pts_ms]
@@ -360,23 +314,23 @@ def test_b112_playback_and_stamps_follow_pts(gaps_ms: tuple[int, ...], tmp_path:
     assert [capture.captured_ns for _, capture in frames] == file.time.waited_for
 
 
-def test_b112_first_stamp_may_be_anything(tmp_path: Path, opened: type[Opened]) -> None:
+def test_b112_first_stamp_may_be_anything(tmp_path: Path, opened: Opener) -> None:
     path = write_video(tmp_path / "c.mkv", grey_pictures([1, 2]), 64, 48, Stream("gray"), pts_ms=[7_200_000, 7_200_120])
-    file = Opened(path)
+    file = opened(make_file(path))
     file.fill_all()
     assert file.time.waited_for == [START_NS, START_NS + 120 * MS]
 
 
-def test_file_without_stamps_plays_at_its_nominal_rate(tmp_path: Path, opened: type[Opened]) -> None:
+def test_file_without_stamps_plays_at_its_nominal_rate(tmp_path: Path, opened: Opener) -> None:
     pictures = [[np.full((48, 64), 50, np.uint8), *[np.full((24, 32), 128, np.uint8)] * 2]] * 6
     stream = Stream(codec="libx264", options={"bf": "0"})
-    file = Opened(write_video(tmp_path / "clip.h264", pictures, 64, 48, stream))
+    file = opened(make_file(write_video(tmp_path / "clip.h264", pictures, 64, 48, stream)))
     assert len(file.fill_all()) == 6
     assert file.time.waited_for == [START_NS + i * 40 * MS for i in range(6)]
 
 
-def test_slow_reader_slows_the_playback_down_and_loses_nothing(tmp_path: Path, opened: type[Opened]) -> None:
-    file = Opened(write_video(tmp_path / "c.mkv", grey_pictures(range(10)), 64, 48, Stream("gray")))
+def test_slow_reader_slows_the_playback_down_and_loses_nothing(tmp_path: Path, opened: Opener) -> None:
+    file = opened(make_file(write_video(tmp_path / "c.mkv", grey_pictures(range(10)), 64, 48, Stream("gray"))))
     levels = []
     for index in range(10):
         levels.append(file.fill()[0][0][0, 0])
@@ -387,9 +341,9 @@ def test_slow_reader_slows_the_playback_down_and_loses_nothing(tmp_path: Path, o
 
 
 def test_b110_stamps_are_on_the_monotonic_clock_and_say_so(
-    tmp_path: Path, opened: type[Opened], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = Opened(write_video(tmp_path / "c.mkv", grey_pictures([1]), 64, 48, Stream("gray")))
+    file = opened(make_file(write_video(tmp_path / "c.mkv", grey_pictures([1]), 64, 48, Stream("gray"))))
     monkeypatch.setattr("pipeline.sources.file.time.time_ns", lambda: 1_490_845_341_000_000_000)
     _, capture = file.fill()
     assert capture == Capture(START_NS, 1_490_845_341_000_000_000, "host", copied_bytes=64 * 48, pts_s=0.0)
@@ -402,8 +356,8 @@ def ten_frames(tmp_path: Path) -> Path:
     return write_video(tmp_path / "ten.mp4", [asymmetric_picture(64, 48)] * 10, 64, 48, Stream(codec="libx264"))
 
 
-def test_b21_file_ends_once_and_for_all(tmp_path: Path, opened: type[Opened]) -> None:
-    file = Opened(ten_frames(tmp_path))
+def test_b21_file_ends_once_and_for_all(tmp_path: Path, opened: Opener) -> None:
+    file = opened(make_file(ten_frames(tmp_path)))
     assert len(file.fill_all()) == 10
     for _ in range(3):
         with pytest.raises(SourceEnded):
@@ -411,16 +365,16 @@ def test_b21_file_ends_once_and_for_all(tmp_path: Path, opened: type[Opened]) ->
     assert len(file.time.waited_for) == 10
 
 
-def test_b21_loop_goes_on_without_a_gap(tmp_path: Path, opened: type[Opened]) -> None:
-    file = Opened(ten_frames(tmp_path), loop=True)
+def test_b21_loop_goes_on_without_a_gap(tmp_path: Path, opened: Opener) -> None:
+    file = opened(make_file(ten_frames(tmp_path), loop=True))
     captures = [file.fill()[1] for _ in range(25)]
     assert [capture.pts_s for capture in captures] == [(i % 10) / 25 for i in range(25)]
     assert file.time.waited_for == [START_NS + i * 40 * MS for i in range(25)]
 
 
-def test_looped_file_that_vanishes_is_an_error_and_may_come_back(tmp_path: Path, opened: type[Opened]) -> None:
+def test_looped_file_that_vanishes_is_an_error_and_may_come_back(tmp_path: Path, opened: Opener) -> None:
     path = ten_frames(tmp_path)
-    file = Opened(path, loop=True)
+    file = opened(make_file(path, loop=True))
     for _ in range(10):
         file.fill()
     away = path.rename(tmp_path / "away.mp4")
@@ -448,7 +402,7 @@ def holes_of(seed: int, path: Path) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_b34_zeroed_packets_are_counted_and_the_stream_goes_on(seed: int, tmp_path: Path, opened: type[Opened]) -> None:
+def test_b34_zeroed_packets_are_counted_and_the_stream_goes_on(seed: int, tmp_path: Path, opened: Opener) -> None:
     """With CABAC, as here, FFmpeg alone passes about half of these as good."""
     holes = holes_of(seed, clip_path())
     damaged = {
@@ -457,7 +411,7 @@ def test_b34_zeroed_packets_are_counted_and_the_stream_goes_on(seed: int, tmp_pa
         for position, _ in holes
         if start <= position < start + size
     }
-    file = Opened(zeroed(clip_path(), tmp_path / "bad.mp4", holes))
+    file = opened(make_file(zeroed(clip_path(), tmp_path / "bad.mp4", holes)))
     shown = [round((capture.pts_s or 0) * 25) for _, capture in file.fill_all()]
     assert shown == sorted(set(range(CLIP_FRAMES)) - damaged)
     assert file.corrupt == len(damaged) == 3
@@ -465,35 +419,35 @@ def test_b34_zeroed_packets_are_counted_and_the_stream_goes_on(seed: int, tmp_pa
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts", "h264", "hevc"])
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
-def test_undamaged_files_have_no_damage(codec: str, suffix: str, tmp_path: Path, opened: type[Opened]) -> None:
+def test_undamaged_files_have_no_damage(codec: str, suffix: str, tmp_path: Path, opened: Opener) -> None:
     if suffix in ("h264", "hevc") and (suffix == "h264") != (codec == "libx264"):
         suffix = "avi" if codec == "libx264" else "mov"
     options = {"x265-params": "log-level=none"} if codec == "libx265" else {}
     # A dark and a bright run of frames: long runs of equal bits, where encoders escape the most.
     pictures = [picture_of(128, 96, 16 if i < 20 else 235) for i in range(40)]
     stream = Stream(codec=codec, options=options)
-    file = Opened(write_video(tmp_path / f"clip.{suffix}", pictures, 128, 96, stream))
+    file = opened(make_file(write_video(tmp_path / f"clip.{suffix}", pictures, 128, 96, stream)))
     assert len(file.fill_all()) == 40
     assert file.corrupt == 0
 
 
 @pytest.mark.parametrize("codec", ["mpeg4", "libx264", "libx265", "mjpeg"])
-def test_b34_a_block_over_several_packets(codec: str, tmp_path: Path, opened: type[Opened]) -> None:
+def test_b34_a_block_over_several_packets(codec: str, tmp_path: Path, opened: Opener) -> None:
     pictures = [[noise((96, 128), i), *[np.full((48, 64), 100 + i, np.uint8)] * 2] for i in range(12)]
     pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
     options = {"x265-params": "log-level=none"} if codec == "libx265" else {}
     path = write_video(tmp_path / "good.mov", pictures, 128, 96, Stream(pix_fmt, codec, options=options))
     position, size = packets_of(path)[5]
-    file = Opened(zeroed(path, tmp_path / "bad.mov", [(position + size // 3, size)]))
+    file = opened(make_file(zeroed(path, tmp_path / "bad.mov", [(position + size // 3, size)])))
     frames = file.fill_all()
     assert file.corrupt >= 1
     assert len(frames) >= 8
     assert frames[-1][1].pts_s == pytest.approx(11 / 25, abs=0.002)
 
 
-def test_b34_damaged_frame_is_left_out_and_the_good_ones_are_whole(tmp_path: Path, opened: type[Opened]) -> None:
+def test_b34_damaged_frame_is_left_out_and_the_good_ones_are_whole(tmp_path: Path, opened: Opener) -> None:
     position, size = packets_of(clip_path())[60]
-    file = Opened(zeroed(clip_path(), tmp_path / "bad.mp4", [(position + size // 2, 64)]))
+    file = opened(make_file(zeroed(clip_path(), tmp_path / "bad.mp4", [(position + size // 2, 64)])))
     shown = {round((capture.pts_s or 0) * 25): planes for planes, capture in file.fill_all()}
     assert file.corrupt == 1
     assert sorted(set(range(CLIP_FRAMES)) - set(shown)) == [60]
@@ -503,21 +457,21 @@ def test_b34_damaged_frame_is_left_out_and_the_good_ones_are_whole(tmp_path: Pat
                 assert_planes_equal(shown[index], i420_rows(frame))
 
 
-def test_b34_corrupt_frames_take_their_time_and_do_not_spin(tmp_path: Path, opened: type[Opened]) -> None:
+def test_b34_corrupt_frames_take_their_time_and_do_not_spin(tmp_path: Path, opened: Opener) -> None:
     holes = [(position + size // 2, size // 2) for position, size in packets_of(clip_path())[10:40]]
-    file = Opened(zeroed(clip_path(), tmp_path / "bad.mp4", holes))
+    file = opened(make_file(zeroed(clip_path(), tmp_path / "bad.mp4", holes)))
     file.fill_all()
     assert file.corrupt >= 25
     assert file.time.waited_for[-1] >= START_NS + (CLIP_FRAMES - 5) * 40 * MS
 
 
 @pytest.mark.parametrize("keep", [0.3, 0.6, 0.95])
-def test_b34_file_cut_off_shows_what_is_there(keep: float, tmp_path: Path, opened: type[Opened]) -> None:
+def test_b34_file_cut_off_shows_what_is_there(keep: float, tmp_path: Path, opened: Opener) -> None:
     pictures = [[noise((96, 128), i), *[np.full((48, 64), 100 + i, np.uint8)] * 2] for i in range(12)]
     path = write_video(tmp_path / "good.mkv", pictures, 128, 96, Stream(codec="libx264", options={"bf": "0"}))
     cut = tmp_path / "cut.mkv"
     cut.write_bytes(path.read_bytes()[: int(path.stat().st_size * keep)])
-    file = Opened(cut)
+    file = opened(make_file(cut))
     frames = file.fill_all()
     assert 12 * keep - 2 <= len(frames) + file.corrupt <= 12
 
@@ -539,7 +493,7 @@ def picture_of(width: int, height: int, level: int) -> list[Pixels]:
 
 
 @pytest.mark.parametrize("suffix", ["h264", "ts"])
-def test_b20_size_change_is_told_before_anything_is_written(suffix: str, tmp_path: Path, opened: type[Opened]) -> None:
+def test_b20_size_change_is_told_before_anything_is_written(suffix: str, tmp_path: Path, opened: Opener) -> None:
     sizes = [(640, 480), (1280, 720), (320, 240)]
     path = tmp_path / f"joined.{suffix}"
     with path.open("wb") as joined:
@@ -547,14 +501,14 @@ def test_b20_size_change_is_told_before_anything_is_written(suffix: str, tmp_pat
             stream = Stream(codec="libx264", options={"bf": "0"})
             part = write_video(tmp_path / f"part.{suffix}", [picture_of(*size, level)] * 10, *size, stream)
             joined.write(part.read_bytes())
-    file = Opened(path)
+    file = opened(make_file(path))
     seen: list[tuple[int, int, int]] = []
     changes = []
     while True:
         try:
             planes, _ = file.fill()
         except FormatChanged as change:
-            assert (file.buffer == Opened.POISON).all()
+            assert file.is_untouched()
             changes.append((change.format.image.width, change.format.image.height))
             file.use(change.format.image)
             continue
@@ -570,15 +524,15 @@ def test_b20_size_change_is_told_before_anything_is_written(suffix: str, tmp_pat
     assert all(b > a for a, b in itertools.pairwise(file.time.waited_for) if b != a)
 
 
-def test_b20_slot_of_another_size_is_never_written(tmp_path: Path, opened: type[Opened]) -> None:
-    file = Opened(ten_frames(tmp_path))
+def test_b20_slot_of_another_size_is_never_written(tmp_path: Path, opened: Opener) -> None:
+    file = opened(make_file(ten_frames(tmp_path)))
     right = file.spec
     for wrong in (ImageSpec.make(I420, 62, 48), ImageSpec.make(FORMATS["NV12"], 64, 48)):
         file.use(wrong)
         for _ in range(2):
             with pytest.raises(FormatChanged) as caught:
                 file.fill()
-            assert (file.buffer == Opened.POISON).all()
+            assert file.is_untouched()
             assert (caught.value.format.image.width, caught.value.format.image.format) == (64, I420)
     file.use(right)
     assert file.fill()[1].pts_s == 0.0
