@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import struct
 from typing import Any, Protocol
 
 from starlette.types import Scope
@@ -40,6 +42,8 @@ class LiveProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)
+        # A client that connects and says nothing is as idle as one between two requests.
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -60,7 +64,11 @@ class _HttpConnection:
         self.cycle: Any = None
 
     def abort(self) -> None:
-        self._protocol.transport.abort()
+        transport = self._protocol.transport
+        with contextlib.suppress(OSError):  # it is gone already
+            # Reset: nothing of what was not sent stays with the kernel.
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
 
     def end_with_connection(self) -> None:
         # uvicorn has no switch for this. Without these attributes (another version) the response is chunked, which is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import json
 from collections.abc import Mapping
@@ -9,8 +10,11 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import ClientDisconnect
 
 from service.problems import Problem, field_error, validation_error
+
+BODY_DEADLINE_S = 10.0
 
 
 class QueryModel(BaseModel):
@@ -91,7 +95,8 @@ async def read_json(request: Request) -> Any:
     """The body as JSON. Its size is limited before, by :class:`service.limits.BodyLimit`.
 
     Raises:
-        Problem: 415 for another content type, 422 for what is not JSON, not UTF-8, nested too deep, or has a key twice.
+        Problem: 415 for another content type, 422 for what is not JSON, not UTF-8, nested too deep, or has a key twice,
+            408 for a body that does not come.
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
@@ -99,7 +104,13 @@ async def read_json(request: Request) -> Any:
         wrong = [field_error("Content-Type", f"{shown} is not accepted", "application/json")]
         raise Problem(415, "send JSON with Content-Type: application/json", errors=wrong)
     try:
-        return json.loads(await request.body(), object_pairs_hook=_unique)
+        body = await asyncio.wait_for(request.body(), BODY_DEADLINE_S)
+    except asyncio.TimeoutError:
+        raise Problem(408, f"the body did not come within {BODY_DEADLINE_S:g} s") from None
+    except ClientDisconnect:
+        raise Problem(400, "the client went away") from None
+    try:
+        return json.loads(body, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
         wrong = [field_error("body", reason, "JSON in UTF-8, each key once")]

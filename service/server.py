@@ -6,6 +6,7 @@ lifespan's shutdown before the viewers have let go of their frames.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -24,7 +25,8 @@ from service.connection import BACKLOG, LiveProtocol
 log = logging.getLogger("pinhole.server")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-REQUESTS_DEADLINE_S = 1
+REQUESTS_GRACE_S = 0.4  # for requests under way at the end; then their connections are dropped
+REQUESTS_DEADLINE_S = 1  # then they are cancelled
 
 
 class Server(uvicorn.Server):
@@ -67,7 +69,16 @@ class Server(uvicorn.Server):
         for listener in sockets or []:
             listener.close()
         await self._stop_viewers()
-        await super().shutdown(sockets)
+        ending = asyncio.get_running_loop().call_later(REQUESTS_GRACE_S, self._abort_connections)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            ending.cancel()
+
+    def _abort_connections(self) -> None:
+        """End requests that wait for their client: one that is half sent would otherwise be waited for."""
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Never force_exit, which would skip the cameras' end: every step has a deadline of its own.

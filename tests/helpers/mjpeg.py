@@ -1,8 +1,10 @@
-"""A strict reader of multipart/x-mixed-replace (RFC 2046), fed in chunks of any size."""
+"""A strict reader of multipart/x-mixed-replace (RFC 2046), fed in chunks of any size, and viewers over bare sockets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket
+import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 
@@ -72,3 +74,65 @@ class MultipartReader:
         part = Part(headers, self._data[start:stop])
         self._data = self._data[stop + len(tail) :]
         return part
+
+
+class StreamClient:
+    """A viewer over a bare socket that reads as fast, as slowly and in as odd pieces as the test says."""
+
+    def __init__(
+        self, port: int, path: str, *, rcvbuf: int | None = None, chunks: Callable[[], int] = lambda: 1 << 16,
+        version: str = "1.1", headers: str = "", timeout_s: float = 10,
+    ) -> None:  # fmt: skip
+        self.socket = socket.socket()
+        if rcvbuf is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+        self.socket.settimeout(timeout_s)
+        self._chunks = chunks
+        try:
+            self.socket.connect(("127.0.0.1", port))
+            request = f"GET {path} HTTP/{version}\r\nHost: 127.0.0.1:{port}\r\n{headers}\r\n"
+            self.socket.sendall(request.encode())
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def head(self) -> tuple[int, dict[str, str]]:
+        """Status and header fields in lower case; what came after them is kept for :meth:`parts`."""
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += self._receive()
+        head, _, self._rest = data.partition(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        fields = (line.partition(":") for line in lines)
+        return int(first.split()[1]), {name.lower(): value.strip() for name, _, value in fields}
+
+    def parts(self) -> Iterator[Part]:
+        """The parts, for ever; ends when the server closes."""
+        status, headers = self.head()
+        if status != 200 or "transfer-encoding" in headers or "content-length" in headers:
+            raise MultipartError(f"{status} {headers}")
+        reader = MultipartReader(headers["content-type"])
+        yield from reader.feed(self._rest)
+        while True:
+            try:
+                chunk = self._receive()
+            except (ConnectionError, EOFError):
+                return
+            yield from reader.feed(chunk)
+
+    def _receive(self) -> bytes:
+        chunk = self.socket.recv(self._chunks())
+        if not chunk:
+            raise EOFError
+        return chunk
+
+    def reset(self) -> None:
+        """Go away with RST, as a client that crashed."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+    def __enter__(self) -> StreamClient:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.socket.close()

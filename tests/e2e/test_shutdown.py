@@ -1,0 +1,122 @@
+"""The end: in under two seconds, with exit code 0, whatever is connected, and the same port at once again."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from tests.helpers.inprocess import serving
+from tests.helpers.mjpeg import StreamClient
+from tests.helpers.server import SMALL_CARD, Server, serve
+
+QUERIES = ("", "?quality=40", "?width=176", "?width=64&quality=90", "?view=source")
+
+
+def connect(server: Server, count: int = 20) -> list[StreamClient]:
+    """Viewers of which one in five never reads."""
+    clients = []
+    for number in range(count):
+        query = QUERIES[number % len(QUERIES)]
+        client = StreamClient(server.port, f"/stream{query}", rcvbuf=2048 if number % 5 == 0 else None)
+        clients.append(client)
+        if number % 5:
+            next(client.parts())
+    server.until(lambda: server.metric("pinhole_viewers") == count)
+    return clients
+
+
+def test_b55_b56_twenty_viewers_ten_times_on_the_same_port() -> None:
+    port = 0
+    for number in (signal.SIGTERM, signal.SIGINT) * 5:
+        with serve("--camera", f"cam={SMALL_CARD}", port=port) as server:
+            port = server.port
+            clients = connect(server)
+            code, took_s = server.end(number)
+            for client in clients:
+                client.socket.close()
+        assert code == 0, server.log
+        assert took_s < 2.0
+        assert "all cameras stopped, all frames given back" in server.log
+        assert "stopped" in server.lines[-1]
+        assert "did not end" not in server.log
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.02, 0.15])
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_b56_a_second_signal_changes_nothing(second: signal.Signals, pause_s: float) -> None:
+    with serve("--camera", f"cam={SMALL_CARD}") as server:
+        clients = connect(server, 5)
+        server.process.send_signal(signal.SIGINT)
+        for _ in range(3):
+            time.sleep(pause_s)
+            if server.process.poll() is None:
+                server.process.send_signal(second)
+        assert server.process.wait(10) == 0, server.log
+        for client in clients:
+            client.socket.close()
+    assert "all cameras stopped, all frames given back" in server.log
+
+
+@pytest.mark.parametrize("after_s", [0.05, 0.3, 0.6, 0.9, 1.2])
+def test_a_signal_during_the_start_ends_it_with_code_0(after_s: float) -> None:
+    import subprocess
+
+    from tests.helpers.server import command, environment
+
+    process = subprocess.Popen(
+        command("serve", "--port", "0", "--camera", f"cam={SMALL_CARD}"),
+        stderr=subprocess.PIPE, text=True, env=environment(),
+    )  # fmt: skip
+    time.sleep(after_s)
+    process.send_signal(signal.SIGTERM)
+    _, text = process.communicate(timeout=20)
+    assert "Traceback" not in text
+    if "pinhole" in text:
+        assert process.returncode == 0, text
+
+
+def test_b55_the_end_with_requests_of_every_kind_under_way() -> None:
+    with serve("--camera", f"cam={SMALL_CARD}", "--camera", "gone=file:///nowhere/x.mp4", ready=False) as server:
+        clients = connect(server, 3)
+        idle = socket.create_connection(("127.0.0.1", server.port))
+        half = socket.create_connection(("127.0.0.1", server.port))
+        half.sendall(b"PUT /api/v1/cameras/cam/chain HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                     b"Content-Length: 100\r\n\r\n{")  # fmt: skip
+        placeholder = StreamClient(server.port, "/cameras/gone/stream")
+        assert next(placeholder.parts()).headers["x-pinhole-placeholder"].startswith("reconnecting")
+        code, took_s = server.end()
+        for connection in (idle, half, placeholder.socket, *(client.socket for client in clients)):
+            connection.close()
+    assert code == 0, server.log
+    assert took_s < 2.0
+
+
+def test_viewers_see_a_clean_end_of_the_stream() -> None:
+    with serving({"cam": SMALL_CARD}) as served, StreamClient(served.port, "/stream") as client:
+        parts = client.parts()
+        next(parts)
+        served.server.should_exit = True
+        assert all(part.body for part in parts), "until the server closes, whole parts only"
+
+
+def test_in_process_nothing_is_left_after_viewers_of_every_kind() -> None:
+    """Threads and descriptors are checked by the test's own guard, slots by ``serving``."""
+    with serving({"cam": SMALL_CARD, "other": SMALL_CARD}) as served:
+        clients = [StreamClient(served.port, f"/cameras/cam/stream{query}") for query in QUERIES * 2]
+        clients += [StreamClient(served.port, "/cameras/other/stream", rcvbuf=2048)]
+        snapshots = [threading.Thread(target=served.get, args=("/snapshot?format=png",)) for _ in range(5)]
+        for thread in snapshots:
+            thread.start()
+        for client in clients[:5]:
+            next(client.parts())
+        for thread in snapshots:
+            thread.join()
+        clients[0].reset()
+        served.server.should_exit = True
+        time.sleep(0.3)
+        for client in clients[1:]:
+            client.socket.close()
