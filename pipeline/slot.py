@@ -62,8 +62,10 @@ class Slot:
         Raises:
             OutOfMemoryError: the slot is then without a result buffer.
         """
-        if self.result is not None and self.result.spec == spec:
-            return self.result
+        result = self.result
+        # Mostly the very same specification: comparing all its fields would cost each frame some microseconds.
+        if result is not None and (result.spec is spec or result.spec == spec):
+            return result
         memory = self._result_memory
         if memory is None or memory.nbytes < nbytes:
             self.result = self.result_read_only = self._result_memory = None
