@@ -32,7 +32,8 @@ def compile_cubin(source: str, architecture: str, *, cache: bool = True) -> byte
     from cupy.cuda import nvrtc
 
     options = (*OPTIONS, f"-arch=sm_{architecture}")
-    path = _cache_folder() / f"{_key(source, options, nvrtc.getVersion())}.cubin" if cache else None
+    folder = cache_folder() if cache else None
+    path = folder / f"{_key(source, options, nvrtc.getVersion())}.cubin" if folder is not None else None
     if path is not None and (found := _read(path)) is not None:
         return found
     included = headers()
@@ -53,11 +54,16 @@ def compile_cubin(source: str, architecture: str, *, cache: bool = True) -> byte
     return cubin
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path | None:
+    """Where compiled kernels are kept; None for a user without a home folder who names no place."""
     if folder := os.environ.get("PINHOLE_CACHE_DIR"):
         return Path(folder)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "pinhole"
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "pinhole"
+    try:
+        return Path("~/.cache").expanduser() / "pinhole"
+    except RuntimeError:  # a container's user that no password file knows
+        return None
 
 
 def _key(source: str, options: tuple[str, ...], version: tuple[int, int]) -> str:

@@ -24,6 +24,7 @@ from pipeline.engine import Engine
 from pipeline.sources import clip_uri, unavailable
 from service.app import create_app
 from service.connection import listen
+from service.doctor import doctor
 from service.logs import set_up_logging
 from service.problems import to_json
 from service.routes.catalogue import op_catalogue
@@ -45,6 +46,9 @@ DEFAULT_CAMERAS = {
 @click.version_option(version(), prog_name="pinhole")
 def main() -> None:
     """Watches cameras, processes every frame in the memory the camera wrote it to, and shows the result over HTTP."""
+
+
+main.add_command(doctor)
 
 
 @main.command()
