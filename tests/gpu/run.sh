@@ -36,7 +36,7 @@ python3 -c 'import xdist' 2>/dev/null && [ "$(nproc)" -ge 8 ] && workers=(-n "$(
 
 status=0
 if [ "$part" != bench ]; then
-    python3 -m pytest "${workers[@]}" -p no:cacheprovider --junitxml="$out/tests.xml" --durations=15 "$@" 2>&1 | tee "$out/tests.log"
+    python3 -m pytest "${workers[@]}" -p no:cacheprovider -p no:benchmark --junitxml="$out/tests.xml" --durations=15 "$@" 2>&1 | tee "$out/tests.log"
     status=${PIPESTATUS[0]}
 fi
 
