@@ -232,8 +232,11 @@ class CudaDevice(Device):
         self.l2_bytes = int(properties["l2CacheSize"])
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.driver = runtime.driverGetVersion()
-        if not attributes.get("CanMapHostMemory", 0):
-            raise DeviceUnavailableError(f"{self.name} cannot map host memory; use --memory host")
+        refusal = zero_copy_refusal(
+            bool(attributes.get("CanMapHostMemory", 0)), self.integrated, int(self.architecture)
+        )
+        if refusal is not None:
+            raise DeviceUnavailableError(f"{self.name} {refusal}; use --memory host")
 
     def activate(self) -> None:
         if os.getpid() != self._pid:
@@ -305,6 +308,19 @@ def failure(call: str, code: int, text: str) -> DeviceFailedError:
     return DeviceFailedError(call, code, text.split(":")[0], sticky, advice)
 
 
+def zero_copy_refusal(can_map: bool, integrated: bool, architecture: int) -> str | None:
+    """Why slots in mapped memory would not do on a device, or None.
+
+    Before compute capability 7.2 an integrated GPU's pinned memory is not cached by the CPU (CUDA for Tegra
+    application note): each encoder would read its pictures several times slower, and nothing would say so.
+    """
+    if not can_map:
+        return "cannot map host memory"
+    if integrated and architecture < 72:
+        return "leaves pinned memory out of the CPU's caches, so that every picture would be read several times slower"
+    return None
+
+
 def cuda_absence(index: int = 0) -> str | None:
     """Why CUDA device ``index`` cannot be used, or None if it can."""
     try:
@@ -331,8 +347,12 @@ def open_device(memory: str | None = None, index: int = 0) -> tuple[Device, str]
         return HostDevice(), "host was asked for"
     reason = cuda_absence(index)
     if reason is None:
-        device = CudaDevice(index)
-        return device, "zero_copy: the GPU reads and writes the slots in place"
+        try:
+            return CudaDevice(index), "zero_copy: the GPU reads and writes the slots in place"
+        except (DeviceUnavailableError, DeviceFailedError) as error:
+            if memory is not None:
+                raise
+            reason = str(error)
     if memory is None:
         return HostDevice(), f"host, as there is no usable GPU: {reason}"
     raise DeviceUnavailableError(f"memory zero_copy was asked for: {reason}; use --memory host")
