@@ -8,38 +8,31 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
-from pydantic import ValidationError
 
-from kernels.chain import Chain, parse_chain
-from kernels.device import MEMORY_STRATEGIES, open_device
-from kernels.errors import InputError, PinholeError, UnknownNameError
+from kernels.device import open_device
+from kernels.errors import InputError, PinholeError
 from pipeline.camera import CameraConfig
 from pipeline.engine import Engine
-from pipeline.sources import clip_uri, unavailable
 from service.app import create_app
+from service.config import Effective, located
+from service.config_cli import NOT_ACCEPTABLE, config, configured, effective_of, missing_clip
 from service.connection import listen
 from service.doctor import doctor
+from service.health import ask, default_url
 from service.logs import set_up_logging
 from service.problems import to_json
 from service.routes.catalogue import op_catalogue
 from service.server import SIGNALS, Server, check_single_owner, handled_signals
-from service.settings import Limits, Settings, find_token
+from service.settings import Settings
 from service.version import version
 
 log = logging.getLogger("pinhole.serve")
 
-CANNOT_RUN, NOT_ACCEPTABLE = 1, 2
-
-DEFAULT_CAMERAS = {
-    "testcard": ("testcard://?size=1280x720&fps=30&format=NV12", "gaussian_blur(ksize=9) | gamma(gamma=1.4)"),
-    "clip": ("", "sobel | gain_offset(gain=1.5)"),  # its URI is where the package lies
-}
+CANNOT_RUN = 1
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -49,43 +42,31 @@ def main() -> None:
 
 
 main.add_command(doctor)
+main.add_command(config)
 
 
 @main.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; others need a token.")
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
-@click.option("--camera", "cameras", multiple=True, metavar="NAME=URI", help="A camera; may be given several times.")
-@click.option("--chain", "chains", multiple=True, metavar="NAME=OPS", help='"gaussian_blur(ksize=5) | sobel"')
-@click.option("--memory", metavar="STRATEGY", help=f"{', '.join(MEMORY_STRATEGIES)}; left out: what this machine can.")
-@click.option("--token-file", type=click.Path(path_type=Path), help="A file with the token; else PINHOLE_TOKEN.")
-@click.option("--insecure", is_flag=True, help="Listen on other addresses without a token.")
-@click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="Another name of this service.")
-@click.option("--allow-origin", "allow_origins", multiple=True, metavar="ORIGIN", help="A page that may control it.")
-@click.option("--max-viewers", default=100, show_default=True, type=click.IntRange(1, 10_000))
-@click.option("--log-format", default="text", show_default=True, type=click.Choice(["text", "json"]))
-@click.option(
-    "--log-level", default="info", show_default=True, type=click.Choice(["debug", "info", "warning", "error"])
-)
-def serve(
-    cameras: tuple[str, ...], chains: tuple[str, ...], memory: str | None, token_file: Path | None, max_viewers: int,
-    **options: Any,
-) -> None:  # fmt: skip
-    """Serve cameras until SIGTERM or Ctrl-C. With no --camera: a test card and a clip."""
+@configured
+@click.pass_context
+def serve(context: click.Context, /, **_: Any) -> None:
+    """Serve cameras until SIGTERM or Ctrl-C. With no camera given: a test card and a clip.
+
+    Flags go before PINHOLE_* variables, these before the configuration file.
+    """
     try:
         check_single_owner()
-        settings = Settings(token=find_token(token_file), limits=Limits(max_viewers=max_viewers), **options).check()
-        configs = camera_configs(cameras, chains)
-    except ValidationError as error:
-        first = error.errors()[0]
-        _fail(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", NOT_ACCEPTABLE)
+        effective = effective_of(context)
+        settings = effective.settings.check()
     except InputError as error:
         _fail(error, NOT_ACCEPTABLE)
+    if effective.default_cameras and (reason := missing_clip()) is not None:
+        click.echo(f"pinhole: {reason}", err=True)
     secrets = (settings.token.get_secret_value(),) if settings.token is not None else ()
     set_up_logging(settings.log_format, settings.log_level, secrets=secrets)
     on_signal = OnSignal()
     with handled_signals(on_signal):
         try:
-            run(settings, configs, memory, on_signal)
+            run(effective, on_signal)
         except InputError as error:
             _fail(error, NOT_ACCEPTABLE)
         except PinholeError as error:
@@ -107,13 +88,14 @@ class OnSignal:
             raise SystemExit(0)
 
 
-def run(settings: Settings, configs: Iterable[CameraConfig], memory: str | None, on_signal: OnSignal) -> None:
+def run(effective: Effective, on_signal: OnSignal) -> None:
     """Open the port, then the device, then the cameras; serve; give everything back.
 
     Raises:
         InputError: a camera or the memory strategy is not acceptable.
         PinholeError: it cannot run here: the port is taken, the device is absent, memory ran out.
     """
+    settings = effective.settings
     try:
         listener = listen(settings.host, settings.port)
     except OSError as error:
@@ -122,11 +104,11 @@ def run(settings: Settings, configs: Iterable[CameraConfig], memory: str | None,
             "stop what listens there, or choose another --host and --port"
         ) from None
     with listener:
-        device, reason = open_device(memory)
+        device, reason = open_device(settings.memory)
         engine = Engine(device)
         try:
-            for config in configs:
-                _add(engine, config)
+            for config in effective.cameras:
+                _add(engine, config, effective)
             engine.start()
             app = create_app(engine, settings, memory_reason=reason)
 
@@ -148,59 +130,21 @@ def _announce(url: str, settings: Settings, engine: Engine, reason: str) -> None
         log.warning("INSECURE: whoever reaches %s can watch and control every camera; there is no token", settings.host)
 
 
-def camera_configs(cameras: tuple[str, ...], chains: tuple[str, ...]) -> list[CameraConfig]:
-    """The cameras of a command line; the default ones if it names none.
-
-    Raises:
-        InputError: names the option and what is wrong.
-    """
-    uris = _pairs("camera", cameras, "NAME=URI") or _default_uris()
-    ops = _pairs("chain", chains, "NAME=OPS")
-    for name in ops:
-        if name not in uris:
-            raise UnknownNameError(f"--chain {name}", "camera", name, uris)
-    if not cameras:
-        ops = {name: chain for name, (_, chain) in DEFAULT_CAMERAS.items()} | ops
-    return [
-        _config(name, uri, parse_chain(ops[name], field=f"--chain {name}") if name in ops else Chain())
-        for name, uri in uris.items()
-    ]
-
-
-def _default_uris() -> dict[str, str]:
-    uris = {"testcard": DEFAULT_CAMERAS["testcard"][0]}
-    clip, reason = clip_uri(), unavailable("file")
-    if clip is not None and reason is None:
-        uris["clip"] = clip
-    else:
-        click.echo(f"pinhole: the camera 'clip' is left out: {reason or 'the clip is not there'}", err=True)
-    return uris
-
-
-def _pairs(option: str, values: tuple[str, ...], form: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for value in values:
-        name, equals, rest = value.partition("=")
-        if not equals or not name:
-            raise InputError(f"--{option}", f"{value[:60]!r} has no name", form)
-        if name in found:
-            raise InputError(f"--{option} {name[:64]}", "is given twice", "each name once")
-        found[name] = rest
-    return found
-
-
-def _config(name: str, uri: str, chain: Chain) -> CameraConfig:
-    try:
-        return CameraConfig(name, uri, chain)
-    except InputError as error:
-        raise InputError(f"--camera {name[:64]}: {error.field}", error.reason, error.allowed) from None
-
-
-def _add(engine: Engine, config: CameraConfig) -> None:
+def _add(engine: Engine, config: CameraConfig, effective: Effective) -> None:
     try:
         engine.add(config, start=False)
     except InputError as error:
-        raise InputError(f"--camera {config.name}: {error.field}", error.reason, error.allowed) from None
+        raise located(error, config.name, effective.layer) from None
+
+
+@main.command()
+@click.option("--url", metavar="URL", help="The service; left out: port PINHOLE_PORT (8080) of this machine.")
+@click.option("--ready", is_flag=True, help="Ask for a fresh frame of every camera, not only for the service itself.")
+def health(url: str | None, ready: bool) -> None:
+    """Ask a running service how it is; exit code 0 if it is well, else 1."""
+    healthy, text = ask(url or default_url(), "ready" if ready else "live")
+    click.echo(text)
+    raise SystemExit(0 if healthy else CANNOT_RUN)
 
 
 @main.command()

@@ -6,9 +6,9 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
 from kernels.errors import InputError
 
@@ -16,10 +16,21 @@ TOKEN_VARIABLE = "PINHOLE_TOKEN"
 MAX_TOKEN_LENGTH = 512
 
 
-class Limits(BaseModel):
-    """Bounds on what clients can make the service do."""
+class SettingsModel(BaseModel):
+    """Base of everything that can be set: unknown keys, NaN, infinities, and yes or no for a number are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_yes_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation in (int, float):
+            raise ValueError("yes and no are not numbers")
+        return value
+
+
+class Limits(SettingsModel):
+    """Bounds on what clients can make the service do."""
 
     max_viewers: int = Field(default=100, ge=1, le=10_000, description="Live viewers of all cameras together.")
     max_variants: int = Field(default=32, ge=1, le=1024, description="Renditions encoded at once, for each camera.")
@@ -27,20 +38,18 @@ class Limits(BaseModel):
     send_deadline_s: float = Field(default=10.0, gt=0, le=3600, description="A viewer that takes longer is cut off.")
 
 
-class Settings(BaseModel):
+class Settings(SettingsModel):
     """The service's settings. ``token`` None means that whoever reaches the port may do everything."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    host: str = "127.0.0.1"
-    port: int = Field(default=8080, ge=0, le=65_535)
+    host: str = Field(default="127.0.0.1", description="Address to listen on; any but the loopback's needs a token.")
+    port: int = Field(default=8080, ge=0, le=65_535, description="0 takes a free one.")
     token: SecretStr | None = None
-    insecure: bool = False
-    allow_hosts: tuple[str, ...] = ()
-    allow_origins: tuple[str, ...] = ()
+    insecure: bool = Field(default=False, description="Listen on other addresses without a token.")
+    allow_hosts: tuple[str, ...] = Field(default=(), description="Other names under which it is asked.")
+    allow_origins: tuple[str, ...] = Field(default=(), description="Pages of other origins that may control it.")
     limits: Limits = Limits()
-    log_format: Literal["text", "json"] = "text"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["text", "json"] = Field(default="text", description="json: one object a line.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged.")
 
     def check(self) -> Settings:
         """The same settings, if they are safe to serve.
@@ -67,8 +76,12 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def find_token(token_file: Path | None, environment: Mapping[str, str] = os.environ) -> SecretStr | None:
+def find_token(
+    token_file: Path | None, environment: Mapping[str, str] = os.environ, *, insecure: bool = False
+) -> SecretStr | None:
     """The token from the file if one is named, else from ``PINHOLE_TOKEN``; None where neither is set.
+
+    An empty file means no token to who says that none is needed (``insecure``), as the compose file does.
 
     Raises:
         InputError: the file cannot be read, or what it holds cannot be a token. The message never shows it.
@@ -79,7 +92,7 @@ def find_token(token_file: Path | None, environment: Mapping[str, str] = os.envi
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not text"
             raise InputError("token_file", f"{token_file} cannot be read: {reason}", "a readable text file") from None
-        return _token(text.strip(), "token_file")
+        return None if insecure and not text.strip() else _token(text.strip(), "token_file")
     text = environment.get(TOKEN_VARIABLE, "").strip()
     return _token(text, TOKEN_VARIABLE) if text else None
 

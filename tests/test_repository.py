@@ -102,7 +102,12 @@ def test_only_the_seam_calls_cupy() -> None:
 
 
 # Distributions whose modules are called otherwise.
-DISTRIBUTIONS = {"cv2": "opencv-python-headless", "cupy": "cupy-cuda13x", "cupy_backends": "cupy-cuda13x"}
+DISTRIBUTIONS = {
+    "cv2": "opencv-python-headless",
+    "cupy": "cupy-cuda13x",
+    "cupy_backends": "cupy-cuda13x",
+    "yaml": "pyyaml",
+}
 
 
 def test_what_is_imported_is_declared() -> None:

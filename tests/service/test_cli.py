@@ -12,11 +12,19 @@ from click.testing import CliRunner
 
 from kernels.errors import InputError
 from kernels.registry import all_ops
-from service.cli import camera_configs, main
+from pipeline.camera import CameraConfig
+from service.cli import main
+from service.config import load
+from service.config_cli import camera_flags, default_cameras, missing_clip
 from service.version import version
 from tests.helpers.server import SMALL_CARD, command, environment, serve
 
 pytestmark = pytest.mark.usefixtures("logging_as_before")
+
+
+def camera_configs(cameras: tuple[str, ...], chains: tuple[str, ...]) -> tuple[CameraConfig, ...]:
+    """The cameras that a command line with these flags and nothing else makes."""
+    return load(camera_flags(cameras, chains), default_cameras, environment={}).cameras
 
 
 def run(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -59,13 +67,11 @@ def test_no_camera_means_a_card_and_a_clip_each_with_a_chain_one_can_see() -> No
     assert next(iter(configs)) == "testcard"
 
 
-def test_the_clip_is_left_out_with_a_line_where_files_cannot_be_played(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("service.cli.clip_uri", lambda: None)
-    monkeypatch.setattr("service.cli.unavailable", lambda scheme: f"{scheme} needs the extra video")
+def test_the_clip_is_left_out_with_a_line_where_files_cannot_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.config_cli.clip_uri", lambda: None)
+    monkeypatch.setattr("service.config_cli.unavailable", lambda scheme: f"{scheme} needs the extra video")
     assert [config.name for config in camera_configs((), ())] == ["testcard"]
-    assert "'clip' is left out: file needs the extra video" in capsys.readouterr().err
+    assert missing_clip() == "the camera 'clip' is left out: file needs the extra video"
 
 
 def test_cameras_and_chains_of_the_command_line() -> None:
