@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from service.context import Context, Shared
+from service.context import Shared, observe
 from service.metrics import CONTENT_TYPE, Snapshot, render_metrics
 from service.routes import readable
 
@@ -15,14 +15,6 @@ router = APIRouter(tags=["state"])
 
 @readable(router, "/metrics", summary="Counters, gauges and histograms in the Prometheus text format")
 async def metrics(shared: Shared) -> Response:
-    text = await run_in_threadpool(render_metrics, snapshot(shared))
+    cameras = tuple((seen.statistics, seen.live) for seen in await observe(shared))
+    text = await run_in_threadpool(render_metrics, Snapshot(shared.engine.device, cameras))
     return Response(text, headers={"Content-Type": CONTENT_TYPE, "Cache-Control": "no-store"})
-
-
-def snapshot(shared: Context) -> Snapshot:
-    """What is counted now; on the event loop, as the hub's numbers are its."""
-    cameras = shared.engine.cameras.items()
-    return Snapshot(
-        shared.engine.device,
-        tuple((camera.statistics(), shared.hub.statistics(name)) for name, camera in cameras),
-    )

@@ -8,7 +8,7 @@ import time
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from service.context import Shared
+from service.context import Shared, observe
 from service.describe import milliseconds, rounded
 from service.problems import Json
 from service.routes import readable
@@ -21,9 +21,9 @@ router = APIRouter(tags=["state"])
 async def state(shared: Shared) -> Response:
     engine, settings = shared.engine, shared.settings
     cameras = {}
-    for name, camera in engine.cameras.items():
-        statistics, health, live = camera.statistics(), camera.health(), shared.hub.statistics(name)
-        cameras[name] = {
+    for seen in await observe(shared):
+        statistics, health, live = seen.statistics, seen.health, seen.live
+        cameras[statistics.name] = {
             "state": statistics.state.value,
             "cause": statistics.cause,
             "ready": health.ready,
