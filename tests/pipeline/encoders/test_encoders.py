@@ -125,6 +125,15 @@ def test_the_picture_is_not_changed_and_not_kept() -> None:
         source[:] = before
 
 
+@pytest.mark.parametrize("channels", [0, 3])
+def test_a_leased_picture_is_read_only_and_enough(channels: int) -> None:
+    source = picture(*ODD, channels) if channels else picture(*ODD)
+    source = np.ascontiguousarray(source)
+    source.flags.writeable = False
+    for encoder in all_encoders().values():
+        assert encoder.encode(source) == encoder.encode(source.copy())
+
+
 def test_an_unknown_format_names_the_known_ones() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'png'"):
         encoder_for("pngg")
