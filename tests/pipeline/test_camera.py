@@ -223,6 +223,7 @@ def test_a_reader_keeps_its_frame_over_a_reconnect_and_the_last_picture_stays() 
             return super().open()
 
     with camera_of(lambda: Flaky([*pictures(10, 0.001), SourceError("unplugged")])) as camera:
+        until(lambda: camera.statistics().captured >= 10)
         away.set()
         until_state(camera, CameraState.RECONNECTING)
         until_processed(camera, 1)
