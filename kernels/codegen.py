@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
-from kernels.op import TableOp, WindowOp
+from kernels.image import ImageSpec
+from kernels.op import PixelOp, TableOp, WindowOp
 from kernels.plan import Plan
 from kernels.registry import AnyOp
-
-_INGEST_TYPES = {"BGR8": "Bgr8", "GRAY8": "Gray8", "NV12": "Nv12", "I420": "I420", "YUYV": "Yuyv"}
 
 
 @cache
@@ -28,9 +27,9 @@ def ingest_name(plan: Plan) -> str:
     return f"ingest_{plan.source.format.name.lower()}"
 
 
-def op_kernel_name(op: AnyOp) -> str:
-    """The kernel of an op's pass."""
-    return f"op_{op.name}"
+def op_kernel_name(op: AnyOp, picture: ImageSpec) -> str:
+    """The kernel of an op's pass over a picture: one for each number of channels."""
+    return f"op_{op.name}_c{picture.format.channels}"
 
 
 EGRESS_NAME = "egress_packed"
@@ -38,14 +37,20 @@ EGRESS_NAME = "egress_packed"
 
 def generate(plan: Plan) -> str:
     """The CUDA C++ text of every pass of a plan; the same for all sizes and parameter values."""
-    channels = plan.working.format.channels
-    ops = {op.name: op for op in plan.ops}
     parts = [f'#include "{name}"' for name in headers()]
     parts.append(
         f'extern "C" __global__ void __launch_bounds__(INGEST_THREADS) {ingest_name(plan)}'
-        f"(const __grid_constant__ IngestArgs args) {{ ingest<{_INGEST_TYPES[plan.source.format.name]}>(args); }}"
+        f"(const __grid_constant__ IngestArgs args) {{ ingest<{plan.source.format.name.capitalize()}>(args); }}"
     )
-    parts.extend(_op_text(op, channels) for op in ops.values())
+    # #line makes the compiler name the op's own file and line in its messages.
+    sources = {op.name: op.cuda_source for op in plan.ops if isinstance(op, (WindowOp, PixelOp))}
+    parts.extend(f'#line 1 "ops/{name}.py"\n{text.strip(chr(10))}' for name, text in sources.items())
+    parts.append('#line 1 "generated"')
+    kernels = {
+        op_kernel_name(op, before): _op_kernel(op, before, after)
+        for op, before, after in zip(plan.ops, plan.pictures, plan.pictures[1:], strict=False)
+    }
+    parts.extend(kernels.values())
     parts.append(
         f'extern "C" __global__ void __launch_bounds__(EGRESS_THREADS) {EGRESS_NAME}'
         "(const __grid_constant__ EgressArgs args) { egress(args); }"
@@ -53,22 +58,25 @@ def generate(plan: Plan) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _op_text(op: AnyOp, channels: int) -> str:
+def _op_kernel(op: AnyOp, before: ImageSpec, after: ImageSpec) -> str:
+    name, channels = op_kernel_name(op, before), before.format.channels
     # Five blocks a multiprocessor: left to itself, the compiler spills to have six.
-    head = f'extern "C" __global__ void __launch_bounds__(256, 5) {op_kernel_name(op)}'
+    head = f'extern "C" __global__ void __launch_bounds__(256, 5) {name}(const __grid_constant__'
     if isinstance(op, TableOp):
-        return f"{head}(const __grid_constant__ TableArgs args) {{ table_op(args); }}"
-    if not isinstance(op, WindowOp):
-        return f"{head}(const __grid_constant__ StencilArgs<Taps> args) {{ separable_op<{channels}>(args); }}"
-    # #line makes the compiler name the op's own file and line in its messages.
-    return "\n".join(
-        [
-            f'#line 1 "ops/{op.name}.py"',
-            op.cuda_source.strip("\n"),
-            '#line 1 "generated"',
-            f"{head}(const __grid_constant__ StencilArgs<{op.name}_params> args) {{",
-            f"  const auto function = [](auto at, const {op.name}_params& p) {{ return {op.name}(at, p); }};",
-            f"  window_op<{channels}, {op.fixed_radius}>(args, function);",
-            "}",
-        ]
-    )
+        return f"{head} TableArgs args) {{ table_op(args); }}"
+    if isinstance(op, WindowOp):
+        return (
+            f"{head} StencilArgs<{op.name}_params> args) {{\n"
+            f"  const auto function = [](auto at, const {op.name}_params& p) {{ return {op.name}(at, p); }};\n"
+            f"  window_op<{channels}, {op.fixed_radius}>(args, function);\n"
+            "}"
+        )
+    if isinstance(op, PixelOp):
+        parameters = f"Picture<{channels}> in, int x, int y, Size size, const {op.name}_params& p, uint8* out"
+        return (
+            f"{head} PixelArgs<{op.name}_params> args) {{\n"
+            f"  const auto function = []({parameters}) {{ {op.name}<{channels}>(in, x, y, size, p, out); }};\n"
+            f"  pixel_op<{channels}, {after.format.channels}>(args, function);\n"
+            "}"
+        )
+    return f"{head} StencilArgs<Taps> args) {{ separable_op<{channels}>(args); }}"

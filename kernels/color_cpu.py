@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.errors import InputError
-from kernels.formats import I420, NV12, YUYV, Matrix, PixelFormat, Range, yuv_coefficients
+from kernels.formats import I420, NV12, RGB8, UYVY, YUYV, Matrix, PixelFormat, Range, yuv_coefficients
 from kernels.image import ImageView, Pixels
 from kernels.op import Scratch
 
@@ -39,6 +39,8 @@ def to_working(source: ImageView, out: Pixels, scratch: Scratch) -> None:
         raise InputError("out", f"{got} cannot hold {spec.describe()}", f"uint8 {shape} with pixels side by side")
     if spec.format.is_yuv:
         _yuv_to_bgr(source, out, scratch)
+    elif spec.format is RGB8:
+        cv2.cvtColor(source.plane(0), cv2.COLOR_RGB2BGR, dst=out)
     else:
         np.copyto(out, source.plane(0))
 
@@ -132,14 +134,15 @@ def _samples(format: PixelFormat, band: list[Pixels], room: Pixels) -> tuple[Pix
         y, pairs = band
         u, v = room[0, : len(pairs)], room[1, : len(pairs)]
         cv2.split(pairs, (u, v))
-    elif format is YUYV:
+    elif format in (YUYV, UYVY):
         (fours,) = band
         n, groups, _ = fours.shape
         y = room[:2].reshape(-1, 2 * groups)[:n]
         u, v = room[2, :n], room[3, :n]
-        cv2.extractChannel(fours.reshape(n, 2 * groups, 2), 0, dst=y)
-        cv2.extractChannel(fours, 1, dst=u)
-        cv2.extractChannel(fours, 3, dst=v)
+        first_luma = 0 if format is YUYV else 1
+        cv2.extractChannel(fours.reshape(n, 2 * groups, 2), first_luma, dst=y)
+        cv2.extractChannel(fours, 1 - first_luma, dst=u)
+        cv2.extractChannel(fours, 3 - first_luma, dst=v)
     else:
         raise NotImplementedError(f"{format} has no conversion on the CPU")
     return y, u, v

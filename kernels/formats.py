@@ -50,24 +50,30 @@ class PlaneLayout:
 
 @dataclass(frozen=True, slots=True)
 class PixelFormat:
-    """A named pixel format. ``channels`` is 1 (grey) or 3 (blue, green, red) once it is ingested."""
+    """A named pixel format. ``channels`` is 1 (grey) or 3 (blue, green, red) once it is ingested.
+
+    ``is_working``: it lies as ops take it, so that there is nothing to convert.
+    """
 
     name: str
     planes: tuple[PlaneLayout, ...]
     channels: int
     is_yuv: bool
+    is_working: bool = False
 
     def __str__(self) -> str:
         return self.name
 
 
-BGR8 = PixelFormat("BGR8", (PlaneLayout(1, 1, 3),), channels=3, is_yuv=False)
-GRAY8 = PixelFormat("GRAY8", (PlaneLayout(1, 1, 1),), channels=1, is_yuv=False)
+BGR8 = PixelFormat("BGR8", (PlaneLayout(1, 1, 3),), channels=3, is_yuv=False, is_working=True)
+RGB8 = PixelFormat("RGB8", (PlaneLayout(1, 1, 3),), channels=3, is_yuv=False)
+GRAY8 = PixelFormat("GRAY8", (PlaneLayout(1, 1, 1),), channels=1, is_yuv=False, is_working=True)
 NV12 = PixelFormat("NV12", (PlaneLayout(1, 1, 1), PlaneLayout(2, 2, 2)), channels=3, is_yuv=True)
 I420 = PixelFormat("I420", (PlaneLayout(1, 1, 1), PlaneLayout(2, 2, 1), PlaneLayout(2, 2, 1)), channels=3, is_yuv=True)
 YUYV = PixelFormat("YUYV", (PlaneLayout(2, 1, 4),), channels=3, is_yuv=True)
+UYVY = PixelFormat("UYVY", (PlaneLayout(2, 1, 4),), channels=3, is_yuv=True)
 
-FORMATS: dict[str, PixelFormat] = {f.name: f for f in (BGR8, GRAY8, NV12, I420, YUYV)}
+FORMATS: dict[str, PixelFormat] = {f.name: f for f in (BGR8, RGB8, GRAY8, NV12, I420, YUYV, UYVY)}
 
 
 def pixel_format(name: str, field: str = "format") -> PixelFormat:

@@ -25,6 +25,15 @@ def align_up(value: int, alignment: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Shape:
+    """What an op sees of a picture: size in pixels, and 1 channel (grey) or 3 (blue, green, red)."""
+
+    width: int
+    height: int
+    channels: int
+
+
+@dataclass(frozen=True, slots=True)
 class ImageSpec:
     """Format, size in pixels, and for each plane its offset and stride in bytes from the buffer's start.
 

@@ -6,6 +6,7 @@ out, round half up, saturate, border reflect-101. How its CUDA form looks depend
 * :class:`TableOp` — point op on single values: a 256-entry table, the same bytes on CPU and GPU.
 * :class:`SeparableOp` — symmetric stencil with integer taps of sum 256: ``(ΣΣ taps·taps·v + 2^15) >> 16``.
 * :class:`WindowOp` — any other stencil: a CUDA function of the values around a pixel.
+* :class:`PixelOp` — whole pixels of a result that may have another size or other channels.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from kernels.image import Pixels
+from kernels.image import Pixels, Shape
 
 MAX_RADIUS_PX = 15
 
@@ -30,6 +31,7 @@ class OpKind(Enum):
 
     POINT = "point"
     STENCIL = "stencil"
+    GATHER = "gather"
 
 
 class OpParams(BaseModel):
@@ -73,9 +75,17 @@ class Op(ABC, Generic[P]):
         """The first line of the class's docstring."""
         return (type(self).__doc__ or "").strip().split("\n")[0]
 
+    def output(self, source: Shape, params: P) -> Shape:
+        """What the op makes of a picture: the same size and channels, unless it says otherwise.
+
+        Never fails; sides are 1 to ``MAX_SIDE_PX``. Only a ``GATHER`` may change the size, and only the source's
+        channels decide on the result's: the CUDA text is the same for all sizes and parameters.
+        """
+        return source
+
     @abstractmethod
     def radius(self, params: P) -> int:
-        """How many pixels around a pixel the result reads: 0 for point ops, at most ``MAX_RADIUS_PX``."""
+        """How many pixels around a pixel a ``STENCIL`` reads, at most ``MAX_RADIUS_PX``; 0 for other kinds."""
 
     @abstractmethod
     def constants(self, params: P) -> bytes:
@@ -83,7 +93,7 @@ class Op(ABC, Generic[P]):
 
     @abstractmethod
     def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
-        """The op on the CPU: (H, W) or (H, W, 3) uint8 in and out, distinct buffers, any size from 1x1.
+        """The op on the CPU: (H, W) or (H, W, 3) uint8 in and, as ``output`` says, out; distinct buffers, from 1x1.
 
         Blocks; must not allocate anything of a frame's size (take row bands from ``scratch``).
         """
@@ -146,3 +156,19 @@ class WindowOp(Op[P]):
 
     def radius(self, params: P) -> int:
         return self.fixed_radius
+
+
+class PixelOp(Op[P]):
+    """An op that makes whole pixels, from anywhere in the source: other channels, another size, another place.
+
+    ``cuda_source`` defines ``struct NAME_params``, with the layout of ``constants()``, and
+    ``template <int CHANNELS> __device__ void NAME(const Picture<CHANNELS>& in, int x, int y, Size size,
+    const NAME_params& p, uint8* out)``, which writes the channels of pixel (x, y) of the result, ``size`` pixels large,
+    to ``out``; ``in.at(x, y)`` is where the channels of a pixel of the source lie, which must be inside ``in.size``.
+    A ``POINT`` reads pixel (x, y) only.
+    """
+
+    cuda_source: ClassVar[str]
+
+    def radius(self, params: P) -> int:
+        return 0

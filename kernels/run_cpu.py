@@ -14,7 +14,7 @@ from kernels.plan import Plan
 
 
 class CpuExecutor:
-    """One plan over at most two working pictures, allocated here; see :class:`kernels.device.Executor`.
+    """One plan over at most two buffers, allocated here; see :class:`kernels.device.Executor`.
 
     The first op reads a BGR8 or GRAY8 source where it lies, the last op writes where the result lies, an empty chain
     ingests straight into the result. Source and result may not overlap.
@@ -22,11 +22,12 @@ class CpuExecutor:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._ingests = plan.source.format.is_yuv or not plan.ops
-        passes = len(plan.ops) + self._ingests
-        working = plan.working
-        pictures = [ImageView(working, np.empty(working.nbytes, np.uint8)).plane(0) for _ in range(min(passes - 1, 2))]
-        self._between: list[Pixels] = [pictures[i % 2] for i in range(passes - 1)]
+        self._ingests = not (plan.source.format.is_working and plan.ops)
+        between = plan.pictures[0 if self._ingests else 1 : -1]
+        # Two buffers take turns, each as large as the largest picture it holds.
+        sizes = [max(picture.nbytes for picture in pictures) for pictures in (between[::2], between[1::2]) if pictures]
+        buffers = [np.empty(nbytes, np.uint8) for nbytes in sizes]
+        self._between: list[Pixels] = [ImageView(spec, buffers[i % 2]).plane(0) for i, spec in enumerate(between)]
         self._scratch = Scratch()
         self._open = True
 

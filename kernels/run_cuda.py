@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from kernels.codegen import EGRESS_NAME, generate, ingest_name, op_kernel_name
@@ -18,7 +19,7 @@ from kernels.errors import DeviceFailedError, InputError
 from kernels.formats import yuv_coefficients
 from kernels.image import ImageView, align_up
 from kernels.memory import DeviceMemory
-from kernels.op import OpParams, TableOp
+from kernels.op import OpParams, PixelOp, TableOp
 from kernels.plan import Plan, band_schedule, default_bands
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _WORD = 16
 _INGEST_TILE_PX, _INGEST_TILE_ROWS = 512, 2
 _STENCIL_BYTES, _STENCIL_ROWS = 240, 16
+_PIXEL_TILE_PX, _PIXEL_TILE_ROWS = 128, 8
 _THREADS = 256
 # What fills the link, measured (DESIGN.md); the rest of the multiprocessors is left to whoever computes meanwhile.
 _READ_BLOCKS = 64
@@ -82,6 +84,24 @@ class _StencilArgs(ctypes.Structure):
     )
 
 
+class _PixelArgs(ctypes.Structure):
+    _fields_ = (
+        ("src", ctypes.c_uint64),
+        ("dst", ctypes.c_uint64),
+        ("src_stride", ctypes.c_int),
+        ("dst_stride", ctypes.c_int),
+        ("src_size", ctypes.c_int * 2),
+        ("dst_size", ctypes.c_int * 2),
+        ("first_row", ctypes.c_int),
+        ("last_row", ctypes.c_int),
+        ("constants", ctypes.c_uint8 * 1024),
+    )
+
+
+# A change of size makes a new executor of the same text, also where there is no cache on disk.
+_cubin = lru_cache(maxsize=32)(compile_cubin)
+
+
 @dataclass(slots=True)
 class _Launch:
     """One pass, ready to go: everything but what changes from frame to frame is in place."""
@@ -104,9 +124,10 @@ class CudaExecutor:
         from cupy.cuda import Event, Stream, function
 
         self.plan = plan
-        self.bands = min(bands or default_bands(plan, device.integrated), -(-plan.source.height // 2))
+        bands = (bands if plan.keeps_rows else 1) or default_bands(plan, device.integrated)
+        self.bands = min(bands, -(-plan.source.height // 2))
         self._block = wait == "block"
-        cubin = compile_cubin(generate(plan), device.architecture)
+        cubin = _cubin(generate(plan), device.architecture)
         with cuda_errors("cuModuleLoadData"):
             self._module = function.Module()
             self._module.load(cubin)
@@ -120,8 +141,11 @@ class CudaExecutor:
             self._computed = [Event(disable_timing=True) for _ in range(self.bands)]
         self._scratch: list[DeviceMemory] = []
         try:
-            for _ in range(2 if plan.ops else 1):
-                self._scratch.append(DeviceMemory(align_up(plan.working.nbytes, 256), device.ledger))
+            # Two buffers take turns, each as large as the largest picture it holds.
+            for pictures in (plan.pictures[::2], plan.pictures[1::2]):
+                if pictures:
+                    nbytes = max(picture.nbytes for picture in pictures)
+                    self._scratch.append(DeviceMemory(align_up(nbytes, 256), device.ledger))
         except BaseException:
             self.close()
             raise
@@ -200,7 +224,11 @@ class CudaExecutor:
         """Lay out every launch for these parameter values: a window's radius decides where bands may end."""
         plan = self.plan
         radii = [op.radius(values) for op, values in zip(plan.ops, params, strict=True)]
-        ends = band_schedule(plan.source.height, self.bands, radii)
+        ends = (
+            band_schedule(plan.source.height, self.bands, radii)
+            if plan.keeps_rows
+            else [[picture.height] for picture in plan.pictures]
+        )
         starts = [[0, *stage[:-1]] for stage in ends]
         self._ingest = [self._ingest_launch(*rows) for rows in zip(starts[0], ends[0], strict=True)]
         self._ops = [
@@ -220,7 +248,7 @@ class CudaExecutor:
         return _Launch(function, grid, args, pointers, ctypes.addressof(pointers), shared_bytes)
 
     def _ingest_launch(self, first: int, last: int) -> _Launch:
-        source, working = self.plan.source, self.plan.working
+        source, working = self.plan.source, self.plan.pictures[0]
         c = yuv_coefficients(source.matrix, source.range)
         args = _IngestArgs(
             dst=self._scratch[0].ptr,
@@ -235,28 +263,35 @@ class CudaExecutor:
         return self._launch_of(ingest_name(self.plan), (min(tiles, _READ_BLOCKS), 1), args)
 
     def _op_launch(self, index: int, values: OpParams, first: int, last: int) -> _Launch:
-        op, working = self.plan.ops[index], self.plan.working
+        op, before, after = self.plan.ops[index], self.plan.pictures[index], self.plan.pictures[index + 1]
         src, dst = self._scratch[index % 2].ptr, self._scratch[(index + 1) % 2].ptr
-        stride = working.strides[0]
-        args: _TableArgs | _StencilArgs
+        stride, shared_bytes = before.strides[0], 0
+        args: _TableArgs | _StencilArgs | _PixelArgs
         if isinstance(op, TableOp):
             skipped, words = first * stride, (last - first) * stride // _WORD
             args = _TableArgs(src=src + skipped, dst=dst + skipped, words=words)
-            grid, shared_bytes = (-(-words // (2 * _THREADS)), 1), 0
+            grid = (-(-words // (2 * _THREADS)), 1)
+        elif isinstance(op, PixelOp):
+            args = _PixelArgs(
+                src=src, dst=dst, src_stride=stride, dst_stride=after.strides[0],
+                src_size=(before.width, before.height), dst_size=(after.width, after.height),
+                first_row=first, last_row=last,
+            )  # fmt: skip
+            grid = (-(-after.width // _PIXEL_TILE_PX), -(-(last - first) // _PIXEL_TILE_ROWS))
         else:
-            radius, channels = op.radius(values), working.format.channels
+            radius, channels = op.radius(values), before.format.channels
             args = _StencilArgs(
-                src=src, dst=dst, stride=stride, width=working.width, height=working.height,
+                src=src, dst=dst, stride=stride, width=before.width, height=before.height,
                 radius=radius, first_row=first, last_row=last,
             )  # fmt: skip
-            grid = (-(-working.width * channels // _STENCIL_BYTES), -(-(last - first) // _STENCIL_ROWS))
+            grid = (-(-before.width * channels // _STENCIL_BYTES), -(-(last - first) // _STENCIL_ROWS))
             shared_bytes = _stencil_shared_bytes(radius, channels)
         constants = op.constants(values)
         ctypes.memmove(args.constants, constants, len(constants))
-        return self._launch_of(op_kernel_name(op), grid, args, shared_bytes)
+        return self._launch_of(op_kernel_name(op, before), grid, args, shared_bytes)
 
     def _egress_launch(self, first_row: int, last_row: int) -> _Launch:
-        working, result = self.plan.working, self.plan.result
+        working, result = self.plan.pictures[-1], self.plan.result
         row_bytes = result.strides[0]
         # A band ends on a whole word; the rest of its last row leaves with the next one.
         first = first_row * row_bytes // _WORD * _WORD

@@ -60,6 +60,13 @@ struct Bgr8 {
   }
 };
 
+struct Rgb8 : Bgr8 {
+  __device__ static void pixel(const IngestArgs&, const uint8* const* at, int x, int row, uint8* out) {
+    const uint8* in = at[row] + 3 * x;
+    out[0] = in[2], out[1] = in[1], out[2] = in[0];
+  }
+};
+
 struct Gray8 {
   static constexpr int SEGMENTS = 2, TILE_BYTES = TILE_PX, CHANNELS = 1;
   __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
@@ -101,6 +108,13 @@ struct Yuyv {
   __device__ static void pixel(const IngestArgs& a, const uint8* const* at, int x, int row, uint8* out) {
     const uint8* pair = at[row] + 4 * (x / 2);
     yuv_to_bgr(a, pair[2 * (x & 1)], pair[1], pair[3], out);
+  }
+};
+
+struct Uyvy : Yuyv {
+  __device__ static void pixel(const IngestArgs& a, const uint8* const* at, int x, int row, uint8* out) {
+    const uint8* pair = at[row] + 4 * (x / 2);
+    yuv_to_bgr(a, pair[1 + 2 * (x & 1)], pair[0], pair[2], out);
   }
 };
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernels.errors import InputError
-from kernels.formats import BGR8, GRAY8, NV12, YUYV, Matrix, Range
+from kernels.formats import BGR8, GRAY8, NV12, RGB8, UYVY, YUYV, Matrix, Range
 from kernels.image import MAX_SIDE_PX, ImageSpec, ImageView, Pixels
 
 MIN_WIDTH_PX, MIN_HEIGHT_PX = 352, 128
@@ -133,10 +133,11 @@ class Card:
         values = patch.reshape(patch.shape[0] * patch.shape[1], -1)
         rows, columns = slice(at[1], at[1] + values.shape[0]), slice(at[0], at[0] + values.shape[1])
         plane = view.plane(0)
-        if self.spec.format is BGR8:
+        if self.spec.format in (BGR8, RGB8):
             plane[rows, columns] = values[:, :, None]
-        elif self.spec.format is YUYV:
-            plane.reshape(plane.shape[0], -1)[rows, ::2][:, columns] = values
+        elif self.spec.format in (YUYV, UYVY):
+            first_luma = 0 if self.spec.format is YUYV else 1
+            plane.reshape(plane.shape[0], -1)[rows, first_luma::2][:, columns] = values
         else:
             plane[rows, columns] = values
 
@@ -163,11 +164,15 @@ class Card:
         format = self.spec.format
         if format is BGR8:
             return [np.array(bgr, np.uint8)]
+        if format is RGB8:
+            return [np.array(bgr[::-1], np.uint8)]
         if format is GRAY8:
             return [np.array(yuv_of(bgr, Matrix.BT601, Range.FULL)[0], np.uint8)]
         y, u, v = yuv_of(bgr, self.spec.matrix, self.spec.range)
         if format is YUYV:
             return [np.array((y, u, y, v), np.uint8)]
+        if format is UYVY:
+            return [np.array((u, y, v, y), np.uint8)]
         chroma = [np.array((u, v), np.uint8)] if format is NV12 else [np.array(u, np.uint8), np.array(v, np.uint8)]
         return [np.array(y, np.uint8), *chroma]
 

@@ -60,7 +60,13 @@ def test_bands_do_not_show(device: BandedDevice, bands: int, monkeypatch: pytest
     monkeypatch.setattr(device, "bands", bands)
     for format in FORMATS.values():
         for size in SIZES:
-            for chain in ("", STD4, "sobel | sobel | gaussian_blur(ksize=31) | sobel | gaussian_blur(ksize=3)"):
+            for chain in (
+                "",
+                STD4,
+                "sobel | sobel | gaussian_blur(ksize=31) | sobel | gaussian_blur(ksize=3)",
+                "sharpen | grayscale | gaussian_blur(ksize=9) | invert | sharpen",
+                "sobel | flip(direction='vertical') | resize(width=70) | sharpen",
+            ):
                 check_exact(device, SourceCase(format, *size, 4, 1).spec(), chain, frames=3)
 
 
@@ -98,9 +104,31 @@ def test_b71_views_may_start_at_any_byte(device: BandedDevice) -> None:
         check_exact(device, SourceCase(FORMATS["BGR8"], 10, 7, 1, offset).spec(), "sobel")
 
 
+@pytest.mark.parametrize("how", ["nearest", "linear", "area"])
+@pytest.mark.parametrize("format", [GRAY8, NV12], ids=str)
+def test_b123_every_resize_is_exact(device: BandedDevice, format: PixelFormat, how: str) -> None:
+    """Smaller, larger, both, by whole and by odd ratios, and to where words, tiles and rows of threads end."""
+    for size in ((1, 1), (7, 1), (641, 479), (1280, 720)):
+        for to in ((1, 1), (42, 43), (43, 42), (128, 8), (129, 9), (320, 180), (640, 360), (641, 720), (1283, 31)):
+            chain = f"resize(width={to[0]}, height={to[1]}, interpolation={how!r})"
+            check_exact(device, SourceCase(format, *size).spec(), chain)
+
+
+@pytest.mark.parametrize("how", ["nearest", "linear", "area"])
+def test_the_longest_sides_do_not_overflow(device: BandedDevice, how: str) -> None:
+    for size, to in (
+        ((16384, 3), (16383, 2)),
+        ((3, 16384), (2, 16383)),
+        ((16383, 2), (16384, 1)),
+        ((16384, 2), (1, 1)),
+    ):
+        chain = f"resize(width={to[0]}, height={to[1]}, interpolation={how!r})"
+        check_exact(device, SourceCase(GRAY8, *size).spec(), chain)
+
+
 def test_random_chains_are_exact(device: BandedDevice) -> None:
     pick = random.Random(7)
-    for _ in range(30):
+    for _ in range(60):
         ops: list[dict[str, Any]] = [
             pick.choice(
                 [
@@ -108,6 +136,19 @@ def test_random_chains_are_exact(device: BandedDevice) -> None:
                     {"op": "gamma", "params": {"gamma": pick.uniform(0.1, 10)}},
                     {"op": "gain_offset", "params": {"gain": pick.uniform(0, 4), "offset": pick.uniform(-200, 200)}},
                     {"op": "sobel"},
+                    {"op": "sharpen"},
+                    {"op": "invert"},
+                    {"op": "grayscale"},
+                    {"op": "threshold", "params": {"threshold": pick.randrange(256), "inverted": pick.random() < 0.5}},
+                    {"op": "flip", "params": {"direction": pick.choice(["horizontal", "vertical", "both"])}},
+                    {
+                        "op": "resize",
+                        "params": {
+                            "width": pick.randrange(1, 300),
+                            "height": pick.randrange(1, 200),
+                            "interpolation": pick.choice(["nearest", "linear", "area"]),
+                        },
+                    },
                 ]
             )
             for _ in range(pick.randrange(7))

@@ -37,7 +37,24 @@ CHAINS = {
         f"gaussian_blur(ksize={5 + 2 * i}) | gamma(gamma={1 + i}) | gain_offset(gain=1.1, offset={i}) | sobel"
         for i in range(FRAMES)
     ],
+    "points": [f"invert | threshold(threshold={50 + i}) | grayscale | invert" for i in range(FRAMES)],
+    "sharpen": ["sharpen"] * FRAMES,
+    "flip": [f"flip(direction='{direction}')" for direction in ("horizontal", "vertical", "both", "both")],
+    "resize": [
+        f"resize(width=1920, interpolation='{how}') | sharpen | resize(width=2566, interpolation='{how}')"
+        for how in ("nearest", "linear", "area", "linear")
+    ],
+    "resize with weights of our own": ["resize(width=2048, height=2049)"] * FRAMES,
 }  # fmt: skip
+
+
+# Ops see one channel or three, however it came: all chains for one format of each, the conversions for all formats.
+OP_FORMATS = ("BGR8", "GRAY8")
+
+
+def chains_of(format: str) -> dict[str, list[str]]:
+    """The chains to run on a format, by name."""
+    return CHAINS if format in OP_FORMATS else {name: CHAINS[name] for name in ("", "all four")}
 
 
 def counted(work: Callable[[], object]) -> int:
@@ -89,7 +106,7 @@ def main() -> None:
     gc.disable()
     counts: dict[str, int] = {}
     for format in FORMATS:
-        for name, texts in CHAINS.items():
+        for name, texts in chains_of(format).items():
             for row_alignment in (1, 13):
                 work = executor_work(format, texts, row_alignment)
                 work()

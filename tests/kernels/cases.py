@@ -13,7 +13,7 @@ import numpy as np
 
 from kernels.chain import Chain, parse_chain
 from kernels.device import Device
-from kernels.formats import BGR8, FORMATS, I420, NV12, YUYV, Matrix, PixelFormat, Range
+from kernels.formats import BGR8, FORMATS, I420, NV12, RGB8, UYVY, YUYV, Matrix, PixelFormat, Range
 from kernels.image import ImageSpec, ImageView, Pixels
 from kernels.plan import chain_params, make_plan, result_nbytes
 from tests.kernels.oracles import oracle_chain
@@ -59,6 +59,17 @@ CHAINS = (
     "gaussian_blur(ksize=31, sigma=7.5)",
     "sobel",
     "gaussian_blur(ksize=5) | gamma(gamma=1.2) | gain_offset(gain=1.1, offset=5) | sobel",
+    "sharpen",
+    "invert | threshold(threshold=100, max_value=200)",
+    "grayscale",
+    "sobel | grayscale | gaussian_blur(ksize=9) | sharpen | threshold(threshold=90, inverted=True)",
+    "flip(direction='horizontal')",
+    "flip(direction='vertical') | flip(direction='both')",
+    "resize(width=50)",
+    "resize(height=77, interpolation='nearest')",
+    "resize(width=33, height=21, interpolation='area')",
+    "sobel | resize(width=200, height=3) | gaussian_blur(ksize=5) | resize(width=7, height=90, interpolation='area') "
+    "| grayscale | sharpen | flip | resize(width=131, interpolation='nearest')",
 )
 
 
@@ -88,7 +99,7 @@ def paint_random(seed: int) -> Paint:
 
 
 def paint_constant(*codes: int) -> Paint:
-    """One colour: (Y, U, V) for a YUV format, (B, G, R) or (grey,) otherwise."""
+    """One colour: (Y, U, V) for a YUV format, (B, G, R), for RGB8 too, or (grey,) otherwise."""
 
     def paint(view: ImageView) -> None:
         for plane, value in zip(view.planes, group_codes(view.spec.format, codes), strict=True):
@@ -105,6 +116,10 @@ def group_codes(format: PixelFormat, codes: tuple[int, ...]) -> list[Pixels]:
         groups = [(code,) for code in codes]
     elif format is YUYV:
         groups = [(codes[0], codes[1], codes[0], codes[2])]
+    elif format is UYVY:
+        groups = [(codes[1], codes[0], codes[2], codes[0])]
+    elif format is RGB8:
+        groups = [codes[::-1]]
     else:
         groups = [codes]
     return [np.array(group, np.uint8) for group in groups]
@@ -114,13 +129,13 @@ def paint_bars(view: ImageView) -> None:
     """Vertical black and white bars, 8 px wide, grey chroma: skewed rows or a shifted plane show at once."""
     spec = view.spec
     bars = np.where(np.arange(spec.width + 1) // 8 % 2 == 0, 16, 235).astype(np.uint8)
-    if spec.format is YUYV:
-        groups = view.plane(0)
-        groups[:, :, 0], groups[:, :, 2] = bars[: spec.width : 2], bars[1::2][: groups.shape[1]]
-        groups[:, :, 1::2] = 128
+    if spec.format in (YUYV, UYVY):
+        groups, luma = view.plane(0), 0 if spec.format is YUYV else 1
+        groups[:, :, luma], groups[:, :, luma + 2] = bars[: spec.width : 2], bars[1::2][: groups.shape[1]]
+        groups[:, :, 1 - luma :: 2] = 128
         return
     first, *chroma = view.planes
-    first[...] = bars[: spec.width, None] if spec.format is BGR8 else bars[: spec.width]
+    first[...] = bars[: spec.width, None] if spec.format in (BGR8, RGB8) else bars[: spec.width]
     for plane in chroma:
         plane[...] = 128
 

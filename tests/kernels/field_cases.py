@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import cv2
 import numpy as np
 import pytest
 
 from kernels.chain import Chain
 from kernels.device import Device
-from kernels.formats import BGR8, FORMATS, GRAY8, I420, NV12, YUYV, Matrix, PixelFormat, Range
-from kernels.image import ImageSpec, ImageView
+from kernels.formats import BGR8, FORMATS, GRAY8, I420, NV12, RGB8, UYVY, YUYV, Matrix, PixelFormat, Range
+from kernels.image import ImageSpec, ImageView, Pixels
 from tests.kernels.cases import (
     TINY_SIZES,
     SourceCase,
@@ -26,7 +27,10 @@ from tests.kernels.oracles import LUMA_WEIGHTS
 from tests.kernels.strategies import extreme_steps
 
 ANY_FORMAT = pytest.mark.parametrize("format", FORMATS.values(), ids=str)
-YUV_FORMAT = pytest.mark.parametrize("format", [NV12, I420, YUYV], ids=str)
+YUV_FORMAT = pytest.mark.parametrize("format", [f for f in FORMATS.values() if f.is_yuv], ids=str)
+
+# Ops that leave a picture of one value as it is, whatever their parameters.
+KEEP_CONSTANTS = ("flip", "gaussian_blur", "resize", "sharpen")
 
 # Blue, green, red.
 PATCHES = {"red": (0, 0, 255), "green": (0, 255, 0), "blue": (255, 0, 0), "yellow": (0, 255, 255),
@@ -82,6 +86,8 @@ class FieldCases:
         [
             (YUYV, 720, 576, (1440,)),
             (YUYV, 720, 576, (1472,)),
+            (UYVY, 720, 576, (1472,)),
+            (RGB8, 721, 57, (2176,)),
             (I420, 1280, 720, (1344, 672)),
             (I420, 1280, 720, (1280, 704, 768)),
             (NV12, 1280, 72, (1344, 1280)),
@@ -105,6 +111,7 @@ class FieldCases:
         for alignment, offset in ((1, 0), (1, 1), (128, 0)):
             check_exact(device, SourceCase(format, *size, alignment, offset).spec(), "")
             check_exact(device, SourceCase(format, *size, alignment, offset).spec(), "sobel")
+        check_exact(device, SourceCase(format, *size).spec(), "flip | sharpen | resize(width=9)")
 
     @pytest.mark.parametrize(
         ("format", "width", "height", "stride"),
@@ -123,7 +130,7 @@ class FieldCases:
     def test_b71_a_picture_may_start_at_any_byte(self, device: Device, format: PixelFormat) -> None:
         for offset in (1, 2, 3, 5, 7, 8, 15):
             for width in (10, 11):
-                for chain in ("", "sobel", "gaussian_blur(ksize=3)"):
+                for chain in ("", "sobel", "gaussian_blur(ksize=3)", "grayscale | flip(direction='both')"):
                     check_exact(device, SourceCase(format, width, 7, 1, offset).spec(), chain)
 
     @pytest.mark.parametrize("format", [GRAY8, BGR8], ids=str)
@@ -140,6 +147,13 @@ class FieldCases:
             (255, "gamma(gamma=0.5)", 255),
             (0, "gain_offset(offset=-255)", 0),
             (255, "gain_offset(gain=0, offset=-1)", 0),
+            (255, "sharpen", 255),
+            (0, "invert", 255),
+            (255, "invert", 0),
+            (128, "threshold(threshold=127, max_value=250)", 250),
+            (127, "threshold(threshold=127, max_value=250)", 0),
+            (255, "resize(width=90, height=70)", 255),
+            (255, "resize(width=7, height=3, interpolation='area')", 255),
         ):
             assert set(first_pixel(device, spec, chain, *[value] * format.channels)) == {expected}, (value, chain)
 
@@ -150,6 +164,10 @@ class FieldCases:
         edges = check_exact(device, spec, "sobel", paint_checks)
         assert (edges[:, 17:19] == 255).all()
         assert not edges[:, :17].any()
+        # 0 - 255 and 5·255 - 3·255 beside the edge: neither wraps.
+        sharp = check_exact(device, spec, "sharpen", paint_checks)
+        assert not sharp[:, :18].any()
+        assert (sharp[:, 18:] == 255).all()
 
     @pytest.mark.parametrize("format", [GRAY8, BGR8], ids=str)
     def test_b90_borders_are_reflect_101_and_windows_are_not_flipped(self, device: Device, format: PixelFormat) -> None:
@@ -163,7 +181,7 @@ class FieldCases:
                     view.plane(0)[...] = 0
                     view.plane(0)[y, x] = (30, 255, 90) if format.channels == 3 else 255
 
-                for chain in ("gaussian_blur(ksize=5)", "gaussian_blur(ksize=31, sigma=9)", "sobel"):
+                for chain in ("gaussian_blur(ksize=5)", "gaussian_blur(ksize=31, sigma=9)", "sobel", "sharpen"):
                     check_exact(device, spec, chain, paint)
 
     def test_b90_the_border_written_out(self, device: Device) -> None:
@@ -184,14 +202,18 @@ class FieldCases:
             for value in (0, 1, 17, 128, 254, 255):
                 result = check_exact(device, spec, chain, paint_constant(*[value] * format.channels))
                 assert (result == result[0, 0]).all(), str(chain)
-                if step.op.name == "gaussian_blur" and not format.is_yuv:
+                if step.op.name in KEEP_CONSTANTS and not format.is_yuv:
                     assert (result == value).all(), str(chain)
 
     @ANY_FORMAT
     def test_b92_neutral_parameters_change_nothing(self, device: Device, format: PixelFormat) -> None:
         spec = ImageSpec.make(format, 67, 41)
         plain = check_exact(device, spec, "", paint_random(92))
-        for chain in ("gamma(gamma=1)", "gain_offset(gain=1, offset=0)", "gaussian_blur(ksize=1, sigma=9)"):
+        for chain in (
+            "gamma(gamma=1)", "gain_offset(gain=1, offset=0)", "gaussian_blur(ksize=1, sigma=9)", "resize",
+            "resize(width=67, interpolation='area')", "resize(height=41, interpolation='nearest')",
+            "flip(direction='both') | flip(direction='both')", "invert | invert",
+        ):  # fmt: skip
             np.testing.assert_array_equal(check_exact(device, spec, chain, paint_random(92)), plain, chain)
 
     def test_b95_negative_brightness_makes_dark_pixels_black(self, device: Device) -> None:
@@ -227,16 +249,16 @@ class FieldCases:
     def test_b101_every_yuv_layout_gives_the_same_colours(
         self, device: Device, matrix: Matrix, value_range: Range
     ) -> None:
-        """The same samples as NV12, I420 and, where each pair of rows has the same chroma, YUYV."""
+        """The same samples as NV12, I420 and, where each pair of rows has the same chroma, YUYV and UYVY."""
         random = np.random.default_rng(101)
         y = random.integers(0, 256, (34, 46), np.uint8)
         u, v = random.integers(0, 256, (2, 17, 23), np.uint8)
 
         def paint(view: ImageView) -> None:
-            if view.spec.format is YUYV:
-                groups = view.plane(0)
-                groups[:, :, 0], groups[:, :, 2] = y[:, 0::2], y[:, 1::2]
-                groups[:, :, 1], groups[:, :, 3] = u.repeat(2, axis=0), v.repeat(2, axis=0)
+            if view.spec.format in (YUYV, UYVY):
+                groups, luma = view.plane(0), 0 if view.spec.format is YUYV else 1
+                groups[:, :, luma], groups[:, :, luma + 2] = y[:, 0::2], y[:, 1::2]
+                groups[:, :, 1 - luma], groups[:, :, 3 - luma] = u.repeat(2, axis=0), v.repeat(2, axis=0)
             elif view.spec.format is NV12:
                 view.plane(0)[...], view.plane(1)[...] = y, np.stack([u, v], axis=-1)
             else:
@@ -245,10 +267,20 @@ class FieldCases:
 
         results = [
             check_exact(device, SourceCase(f, 46, 34, 64).spec(matrix, value_range), "", paint)
-            for f in (NV12, I420, YUYV)
+            for f in (NV12, I420, YUYV, UYVY)
         ]
-        np.testing.assert_array_equal(results[0], results[1])
-        np.testing.assert_array_equal(results[0], results[2])
+        for other in results[1:]:
+            np.testing.assert_array_equal(results[0], other)
+
+    def test_b101_red_comes_first_in_rgb(self, device: Device) -> None:
+        assert first_pixel(device, SourceCase(RGB8, 18, 6).spec(), "", 10, 20, 250) == [10, 20, 250]
+        spec = SourceCase(RGB8, 18, 6).spec()
+
+        def paint(view: ImageView) -> None:
+            view.plane(0)[...] = (255, 0, 0)
+
+        assert check_exact(device, spec, "", paint)[3, 9].tolist() == [0, 0, 255]
+        assert check_exact(device, spec, "grayscale", paint)[3, 9] == 76  # 0.299 · 255 = 76.2
 
     @YUV_FORMAT
     def test_b101_u_comes_before_v(self, device: Device, format: PixelFormat) -> None:
@@ -275,7 +307,75 @@ class FieldCases:
         if not format.is_yuv:
             view = ImageView(spec, np.empty(spec.nbytes, np.uint8))
             paint_random(117)(view)
-            np.testing.assert_array_equal(result, view.plane(0))
+            np.testing.assert_array_equal(result, view.plane(0)[..., ::-1] if format is RGB8 else view.plane(0))
+
+    @pytest.mark.parametrize("format", [GRAY8, BGR8], ids=str)
+    @pytest.mark.parametrize(
+        ("size", "to"), [((800, 534), (224, 224)), ((720, 480), (224, 149)), ((480, 7), (500, 9))], ids=str
+    )
+    def test_b123_resizing_has_half_pixel_centres_and_is_near_opencv(
+        self, device: Device, format: PixelFormat, size: tuple[int, int], to: tuple[int, int]
+    ) -> None:
+        """A checkerboard and a ramp; the oracle's own half-pixel centres are checked against OpenCV's."""
+        spec = ImageSpec.make(format, *size)
+        y, x = np.mgrid[0 : size[1], 0 : size[0]]
+        ramp = (x * 255 // (size[0] - 1) + y) % 256
+        for picture in ((x // 8 + y // 8) % 2 * 255, ramp):
+            grey = picture.astype(np.uint8)
+
+            def paint(view: ImageView, grey: Pixels = grey) -> None:
+                view.plane(0)[...] = grey if format.channels == 1 else grey[:, :, None]
+
+            for how, code in (("linear", cv2.INTER_LINEAR), ("area", cv2.INTER_AREA)):
+                if how == "area" and to > size:
+                    continue  # OpenCV's area is another thing where the picture grows
+                chain = f"resize(width={to[0]}, height={to[1]}, interpolation='{how}')"
+                result = check_exact(device, spec, chain, paint)
+                expected = cv2.resize(grey, to, interpolation=code).astype(int)
+                off = np.abs((result if format.channels == 1 else result[:, :, 0]) - expected)
+                assert off.max() <= 2, how
+                assert off.mean() < 0.5, how
+
+    @pytest.mark.parametrize("how", ["nearest", "linear", "area"])
+    @pytest.mark.parametrize("to", [(50, 30), (224, 224), (64, 48), (40, 96), (321, 50)], ids=str)
+    def test_b123_a_dot_stays_where_it_was(self, device: Device, how: str, to: tuple[int, int]) -> None:
+        """Its centre of mass is kept at (x + 0.5)·s - 0.5, whichever way the sides change; half-pixel centres."""
+        spec = ImageSpec.make(GRAY8, 100, 60)
+        middle = (61.5, 21.5)  # of a dot 8 pixels wide
+        # Single samples of a smaller picture keep an edge within half a pixel or so; without half-pixel centres the
+        # middle would be off by half of 1 - s besides, 0.3 here for linear.
+        allowed = {"nearest": 0.5, "linear": 0.15, "area": 0.03}[how]
+
+        def paint(view: ImageView) -> None:
+            view.plane(0)[...] = 0
+            view.plane(0)[18:26, 58:66] = 255
+
+        result = check_exact(device, spec, f"resize(width={to[0]}, height={to[1]}, interpolation='{how}')", paint)
+        y, x = np.mgrid[0 : to[1], 0 : to[0]]
+        mass = result.astype(float) / result.sum()
+        for got, was, ratio in ((x, middle[0], to[0] / 100), (y, middle[1], to[1] / 60)):
+            assert abs((got * mass).sum() - ((was + 0.5) * ratio - 0.5)) < allowed
+
+    @pytest.mark.parametrize("format", [GRAY8, NV12], ids=str)
+    def test_b126_a_size_for_one_picture_is_a_size_for_every_picture(self, device: Device, format: PixelFormat) -> None:
+        """A chain made for a large picture works on whatever size the camera turns to; the aspect is kept."""
+        for (width, height), made in (
+            ((320, 240), (64, 48)), ((320, 180), (64, 36)), ((3, 500), (64, 10667)), ((500, 1), (64, 1)),
+            ((1, 1), (64, 64)),
+        ):  # fmt: skip
+            result = check_exact(device, ImageSpec.make(format, width, height), "resize(width=64) | sharpen")
+            assert result.shape[1::-1] == made
+
+    @pytest.mark.parametrize("format", [GRAY8, BGR8], ids=str)
+    def test_flips_move_each_pixel_to_the_other_side(self, device: Device, format: PixelFormat) -> None:
+        for width, height in ((7, 4), (130, 3), (1, 5), (64, 1)):
+            spec = SourceCase(format, width, height, 13, 3).spec()
+            plain = check_exact(device, spec, "")
+            for direction, expected in (
+                ("horizontal", plain[:, ::-1]), ("vertical", plain[::-1]), ("both", plain[::-1, ::-1]),
+            ):  # fmt: skip
+                got = check_exact(device, spec, f"flip(direction='{direction}')")
+                np.testing.assert_array_equal(got, expected)
 
     @ANY_FORMAT
     @pytest.mark.parametrize("size", TINY_SIZES, ids=str)

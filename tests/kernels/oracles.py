@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def oracle_chain(source: ImageView, chain: Chain) -> Pixels:
-    """The result of a chain: (H, W) from GRAY8, else (H, W, 3) BGR."""
+    """The result of a chain: (H, W) grey or (H, W, 3) BGR."""
     picture = oracle_working(source)
     for step in chain.steps:
         picture = oracle_op(step.op.name, picture, step.params.model_dump())
@@ -33,8 +34,9 @@ def oracle_working(source: ImageView) -> Pixels:
     spec = source.spec
     if spec.format.name == "GRAY8":
         return bytes_of(source, 0)
-    if spec.format.name == "BGR8":
-        return bytes_of(source, 0).reshape(spec.height, spec.width, 3)
+    if spec.format.name in ("BGR8", "RGB8"):
+        picture = bytes_of(source, 0).reshape(spec.height, spec.width, 3)
+        return picture if spec.format.name == "BGR8" else picture[:, :, [2, 1, 0]]
     return yuv_to_bgr(*yuv_samples(source), spec.matrix, spec.range)
 
 
@@ -63,6 +65,9 @@ def yuv_samples(view: ImageView) -> tuple[Ints, Ints, Ints]:
         case "YUYV":
             group = x // 2 * 4
             return first[y, group + x % 2 * 2], first[y, group + 1], first[y, group + 3]
+        case "UYVY":
+            group = x // 2 * 4
+            return first[y, group + 1 + x % 2 * 2], first[y, group], first[y, group + 2]
     raise AssertionError(spec.format)
 
 
@@ -185,6 +190,91 @@ def sobel(picture: Pixels, params: dict[str, Any]) -> Pixels:
     return strength.astype(np.uint8)
 
 
+def sharpen(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    value = 5 * shifted(picture, 0, 0)
+    for dx, dy in ((-1, 0), (1, 0), (0, -1), (0, 1)):
+        value -= shifted(picture, dx, dy)
+    return np.clip(value, 0, 255).astype(np.uint8)
+
+
+def grayscale(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    if picture.ndim == 2:
+        return picture
+    red, green = (math.floor(weight * 32768 + Fraction(1, 2)) for weight in LUMA_WEIGHTS[Matrix.BT601][:2])
+    blue = 32768 - red - green
+    b, g, r = np.moveaxis(picture.astype(np.int64), -1, 0)
+    grey: Ints = (blue * b + green * g + red * r + 16384) >> 15
+    return grey.astype(np.uint8)
+
+
+def flip(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    height, width = picture.shape[:2]
+    rows = range(height)[::-1] if params["direction"] in ("vertical", "both") else range(height)
+    columns = range(width)[::-1] if params["direction"] in ("horizontal", "both") else range(width)
+    return picture[list(rows)][:, list(columns)]
+
+
+def resized(width: int, height: int, params: dict[str, Any]) -> tuple[int, int]:
+    """Width and height of a resized picture."""
+    new_width, new_height = params["width"], params["height"]
+    if not new_width and not new_height:
+        return width, height
+    if not new_width:
+        new_width = math.floor(Fraction(width * new_height, height) + Fraction(1, 2))
+    if not new_height:
+        new_height = math.floor(Fraction(height * new_width, width) + Fraction(1, 2))
+    return min(max(new_width, 1), 16384), min(max(new_height, 1), 16384)
+
+
+def resize(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    """By matrices of weights, one for each axis: rows are places of the result, columns of the source."""
+    height, width = picture.shape[:2]
+    new_width, new_height = resized(width, height, params)
+    across = WEIGHTS[params["interpolation"]](width, new_width)
+    down = WEIGHTS[params["interpolation"]](height, new_height)
+    whole = int(across[0].sum() * down[0].sum())
+    # In 64-bit floats, which hold these sums (below 2^53) exactly and are multiplied much more quickly.
+    values = picture.reshape(height, width, -1).astype(np.float64)
+    left, right = down.astype(np.float64), across.T.astype(np.float64)
+    sums = np.stack([left @ values[:, :, c] @ right for c in range(values.shape[2])], axis=-1)
+    means: Ints = (2 * sums.astype(np.int64) + whole) // (2 * whole)
+    return means.astype(np.uint8).reshape(new_height, new_width, *picture.shape[2:])
+
+
+@lru_cache(maxsize=64)
+def nearest_weights(size: int, new_size: int) -> Ints:
+    weights = np.zeros((new_size, size), np.int64)
+    for x in range(new_size):
+        weights[x, math.floor(Fraction((2 * x + 1) * size, 2 * new_size))] = 1
+    return weights
+
+
+@lru_cache(maxsize=64)
+def linear_weights(size: int, new_size: int) -> Ints:
+    weights = np.zeros((new_size, size), np.int64)
+    for x in range(new_size):
+        centre = Fraction((2 * x + 1) * size, 2 * new_size) - Fraction(1, 2)
+        first = math.floor(centre)
+        second = math.floor(256 * (centre - first) + Fraction(1, 2))
+        weights[x, max(first, 0)] += 256 - second
+        weights[x, min(first + 1, size - 1)] += second
+    return weights
+
+
+@lru_cache(maxsize=64)
+def area_weights(size: int, new_size: int) -> Ints:
+    """In size * new_size pieces: a pixel of the source is new_size of them, one of the result is size of them."""
+    weights = np.zeros((new_size, size), np.int64)
+    for x in range(new_size):
+        for place in range(x * size // new_size, min((x + 1) * size // new_size + 1, size)):
+            pieces = min((x + 1) * size, (place + 1) * new_size) - max(x * size, place * new_size)
+            weights[x, place] = max(pieces, 0)
+    return weights
+
+
+WEIGHTS = {"nearest": nearest_weights, "linear": linear_weights, "area": area_weights}
+
+
 def point(curve: Callable[[int, dict[str, Any]], float]) -> Callable[[Pixels, dict[str, Any]], Pixels]:
     """A point op from its real-number curve: rounded half up, saturated."""
 
@@ -196,15 +286,21 @@ def point(curve: Callable[[int, dict[str, Any]], float]) -> Callable[[Pixels, di
 
 
 ORACLES: dict[str, Callable[[Pixels, dict[str, Any]], Pixels]] = {
+    "flip": flip,
     "gain_offset": point(lambda v, p: p["gain"] * v + p["offset"]),
     "gamma": point(lambda v, p: 255.0 * (v / 255.0) ** (1.0 / p["gamma"])),
     "gaussian_blur": gaussian_blur,
+    "grayscale": grayscale,
+    "invert": point(lambda v, p: 255 - v),
+    "resize": resize,
+    "sharpen": sharpen,
     "sobel": sobel,
+    "threshold": point(lambda v, p: p["max_value"] if (v > p["threshold"]) != p["inverted"] else 0),
 }
 
 
 def packed_size(spec: ImageSpec) -> int:
     """Bytes of the picture without padding, from the format's definition."""
     w, h, cw, ch = spec.width, spec.height, -(-spec.width // 2), -(-spec.height // 2)
-    return {"BGR8": 3 * w * h, "GRAY8": w * h, "NV12": w * h + 2 * cw * ch, "I420": w * h + 2 * cw * ch,
-            "YUYV": 4 * cw * h}[spec.format.name]  # fmt: skip
+    return {"BGR8": 3 * w * h, "RGB8": 3 * w * h, "GRAY8": w * h, "NV12": w * h + 2 * cw * ch,
+            "I420": w * h + 2 * cw * ch, "YUYV": 4 * cw * h, "UYVY": 4 * cw * h}[spec.format.name]  # fmt: skip

@@ -13,23 +13,26 @@ from kernels.plan import MAX_BANDS, band_schedule, default_bands, make_plan
 
 
 class Model:
-    """Two scratch pictures; each row holds the number of the stage that wrote it last."""
+    """Two scratch buffers; each byte holds the number of the stage that wrote it last."""
 
-    def __init__(self, height: int) -> None:
+    def __init__(self, height: int, strides: list[int]) -> None:
         self.height = height
-        self.pictures = [[-1] * height, [-1] * height]
+        self.strides = strides
+        self.buffers = [[-1] * (height * max(strides)) for _ in range(2)]
 
     def run(self, stage: int, radius: int, first: int, last: int) -> None:
         if stage > 0:
-            for row in range(max(0, first - radius), min(self.height, last + radius)):
-                held = self.pictures[(stage - 1) % 2][row]
-                assert held == stage - 1, f"stage {stage} reads row {row}, which holds stage {held}"
-        self.pictures[stage % 2][first:last] = [stage] * (last - first)
+            stride = self.strides[stage - 1]
+            rows = slice(max(0, first - radius) * stride, min(self.height, last + radius) * stride)
+            held = set(self.buffers[(stage - 1) % 2][rows])
+            assert held == {stage - 1}, f"stage {stage} reads rows from {first - radius} on, which hold stages {held}"
+        stride = self.strides[stage]
+        self.buffers[stage % 2][first * stride : last * stride] = [stage] * ((last - first) * stride)
 
 
-def check(height: int, bands: int, radii: list[int]) -> None:
+def check(height: int, bands: int, radii: list[int], strides: list[int] | None = None) -> None:
     schedule = band_schedule(height, bands, radii)
-    model = Model(height)
+    model = Model(height, strides or [1] * len(schedule))
     done = [0] * len(schedule)
     for band in range(bands):
         for stage, ends in enumerate(schedule):
@@ -49,12 +52,27 @@ def test_no_stage_reads_a_row_too_early_or_too_late(height: int, bands: int, rad
     check(height, bands, radii)
 
 
+@given(
+    height=st.integers(1, 100),
+    bands=st.integers(1, 12),
+    radii=st.lists(st.integers(0, 15), min_size=1, max_size=7),
+    grey_from=st.integers(0, 8),
+)
+def test_rows_may_grow_shorter_on_the_way(height: int, bands: int, radii: list[int], grey_from: int) -> None:
+    check(height, bands, radii, [3 if stage < grey_from else 1 for stage in range(len(radii) + 1)])
+
+
+def test_the_model_catches_rows_that_grow_longer() -> None:
+    with pytest.raises(AssertionError, match="reads rows"):
+        check(64, 4, [2, 2, 2], [1, 1, 3, 3])
+
+
 def test_the_model_catches_a_schedule_without_lag(monkeypatch: pytest.MonkeyPatch) -> None:
     def without_lag(height: int, bands: int, radii: list[int]) -> list[list[int]]:
         return [[height * (band + 1) // bands for band in range(bands)]] * (len(radii) + 1)
 
     monkeypatch.setitem(globals(), "band_schedule", without_lag)
-    with pytest.raises(AssertionError, match="reads row"):
+    with pytest.raises(AssertionError, match="reads rows"):
         check(64, 4, [2])
 
 
@@ -70,3 +88,8 @@ def test_small_pictures_are_not_cut(size: tuple[int, int], expected: int) -> Non
     plan = make_plan(parse_chain("sobel"), ImageSpec.make(NV12, *size))
     assert default_bands(plan, integrated=False) == expected
     assert default_bands(plan, integrated=True) == 1
+
+
+def test_a_chain_that_may_read_any_row_is_not_cut() -> None:
+    plan = make_plan(parse_chain("sobel | flip"), ImageSpec.make(NV12, 3840, 2160))
+    assert default_bands(plan, integrated=False) == 1

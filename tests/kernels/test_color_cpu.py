@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from kernels import color_cpu
 from kernels.color_cpu import to_working
 from kernels.errors import InputError
-from kernels.formats import BGR8, FORMATS, GRAY8, I420, NV12, YUYV, Matrix, PixelFormat, Range
+from kernels.formats import BGR8, FORMATS, GRAY8, NV12, RGB8, UYVY, YUYV, Matrix, PixelFormat, Range
 from kernels.image import ImageSpec, ImageView, Pixels
 from kernels.op import Scratch
 from tests.kernels.cases import LAYOUTS, SIZES, STALE, SourceCase, random_source
 from tests.kernels.oracles import oracle_working, yuv_samples, yuv_to_bgr_real
 
 VARIANTS = list(product(Matrix, Range))
-YUV = [NV12, I420, YUYV]
+YUV = [format for format in FORMATS.values() if format.is_yuv]
 
 
 def convert(source: ImageView, scratch: Scratch | None = None) -> Pixels:
@@ -63,9 +63,10 @@ def all_codes(format: PixelFormat, matrix: Matrix, value_range: Range, chroma: l
     spec = ImageSpec.make(format, 512, 2 * len(pairs), matrix=matrix, range=value_range)
     view = ImageView(spec, np.empty(spec.nbytes, np.uint8))
     luma = np.arange(512, dtype=np.uint16) // 2
-    if format is YUYV:
-        view.plane(0)[:, :, 0] = view.plane(0)[:, :, 2] = luma[::2]
-        view.plane(0)[:, :, 1::2] = pairs.repeat(2, axis=0)[:, None, :]
+    if format in (YUYV, UYVY):
+        first_luma = 0 if format is YUYV else 1
+        view.plane(0)[:, :, first_luma] = view.plane(0)[:, :, first_luma + 2] = luma[::2]
+        view.plane(0)[:, :, 1 - first_luma :: 2] = pairs.repeat(2, axis=0)[:, None, :]
     elif format is NV12:
         view.plane(0)[...] = luma
         view.plane(1)[...] = pairs[:, None, :]
@@ -136,7 +137,7 @@ def test_an_out_of_another_shape_or_type_is_refused_and_not_written(format: Pixe
         assert not out.any()
 
 
-@pytest.mark.parametrize("format", [*YUV, BGR8], ids=str)
+@pytest.mark.parametrize("format", [*YUV, BGR8, RGB8], ids=str)
 def test_an_out_of_which_opencv_would_make_a_copy_is_refused(format: PixelFormat) -> None:
     """Every other pixel, mirrored pixels, reversed channels: OpenCV would fill a copy and leave ``out`` as it was."""
     source = random_source(ImageSpec.make(format, 6, 4))

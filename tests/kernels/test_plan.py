@@ -1,25 +1,33 @@
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from kernels.chain import Chain, parse_chain
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.chain import Chain, Step, parse_chain
 from kernels.formats import BGR8, FORMATS, GRAY8, NV12, YUYV, Matrix, PixelFormat, Range
-from kernels.image import PLANE_ALIGNMENT, ImageSpec
+from kernels.image import MAX_SIDE_PX, PLANE_ALIGNMENT, ImageSpec, Shape
+from kernels.op import OpKind
 from kernels.plan import chain_params, make_plan, result_nbytes, slot_source_spec
 from tests.kernels.cases import SIZES, SourceCase
 from tests.kernels.oracles import packed_size
+from tests.kernels.strategies import steps
 
 
 @pytest.mark.parametrize("format", FORMATS.values(), ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_the_result_is_packed_and_the_working_picture_aligned(format: PixelFormat, size: tuple[int, int]) -> None:
+def test_the_result_is_packed_and_the_pictures_aligned(format: PixelFormat, size: tuple[int, int]) -> None:
     source = SourceCase(format, *size, 13, 3).spec()
     plan = make_plan(parse_chain("gamma | sobel"), source)
     assert plan.source is source
-    assert plan.working.format is plan.result.format is (GRAY8 if format is GRAY8 else BGR8)
-    assert (plan.result.width, plan.result.height) == (plan.working.width, plan.working.height) == size
+    assert len(plan.pictures) == 3
+    for picture in (*plan.pictures, plan.result):
+        assert picture.format is (GRAY8 if format is GRAY8 else BGR8)
+        assert (picture.width, picture.height) == size
     assert plan.result.nbytes == plan.result.pixel_bytes == packed_size(plan.result)
-    assert plan.working.strides[0] % PLANE_ALIGNMENT == 0
+    assert all(picture.strides[0] % PLANE_ALIGNMENT == 0 for picture in plan.pictures)
     assert result_nbytes(plan) % PLANE_ALIGNMENT == 0
     assert 0 <= result_nbytes(plan) - plan.result.nbytes < PLANE_ALIGNMENT
 
@@ -28,6 +36,46 @@ def test_link_bytes_leave_padding_out() -> None:
     plan = make_plan(Chain(), ImageSpec.make(NV12, 641, 479, row_alignment=128))
     assert plan.link_bytes_in == 641 * 479 + 642 * 240
     assert plan.link_bytes_out == 641 * 479 * 3
+
+
+def test_each_op_says_what_it_makes_and_the_result_follows_the_last() -> None:
+    chain = parse_chain("sobel | resize(width=40, height=30) | grayscale | flip | resize(height=15)")
+    plan = make_plan(chain, ImageSpec.make(NV12, 64, 48))
+    made = [(picture.width, picture.height, str(picture.format)) for picture in plan.pictures]
+    assert made == [
+        (64, 48, "BGR8"), (64, 48, "BGR8"), (40, 30, "BGR8"), (40, 30, "GRAY8"), (40, 30, "GRAY8"), (20, 15, "GRAY8"),
+    ]  # fmt: skip
+    assert plan.result == ImageSpec.make(GRAY8, 20, 15)
+    assert plan.link_bytes_out == 300
+    assert result_nbytes(plan) == 384
+
+
+@pytest.mark.parametrize(
+    ("chain", "keeps"), [("", True), ("sobel | grayscale | invert", True), ("flip", False), ("sobel | resize", False)]
+)
+def test_only_what_may_read_any_row_keeps_rows_from_overlapping(chain: str, keeps: bool) -> None:
+    assert make_plan(parse_chain(chain), ImageSpec.make(NV12, 64, 48)).keeps_rows is keeps
+
+
+def test_a_changed_size_needs_another_plan_and_an_unchanged_one_does_not() -> None:
+    source = ImageSpec.make(BGR8, 64, 48)
+    plan = make_plan(parse_chain("resize(width=32) | gamma"), source)
+    assert plan.accepts(parse_chain("resize(width=32, interpolation='area') | gamma(gamma=2)").steps)
+    assert plan.accepts(parse_chain("resize(width=32, height=24) | gamma").steps)
+    for other in ("resize(width=33) | gamma", "resize(width=32, height=23) | gamma", "resize | gamma"):
+        assert not plan.accepts(parse_chain(other).steps)
+
+
+@given(steps, st.builds(Shape, st.integers(1, MAX_SIDE_PX), st.integers(1, MAX_SIDE_PX), st.sampled_from([1, 3])))
+def test_what_an_op_makes_of_a_legal_picture_is_legal(step: Step, shape: Shape) -> None:
+    made = step.op.output(shape, step.params)
+    assert 1 <= made.width <= MAX_SIDE_PX
+    assert 1 <= made.height <= MAX_SIDE_PX
+    assert made.channels in (1, 3)
+    if step.op.kind is not OpKind.GATHER:
+        assert (made.width, made.height) == (shape.width, shape.height)
+    other_size = step.op.output(replace(shape, width=1, height=1), step.op.Params())
+    assert made.channels == other_size.channels, "channels follow from channels alone: the CUDA text depends on them"
 
 
 def test_other_values_of_the_same_ops_run_on_the_same_plan() -> None:

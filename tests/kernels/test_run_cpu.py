@@ -106,12 +106,32 @@ def test_at_most_two_working_pictures_are_made_and_only_once(
     with monkeypatch.context() as patch:
         patch.setattr(np, "empty", counting)
         executor = CpuExecutor(plan)
-        assert made == [plan.working.nbytes] * pictures
+        assert made == [plan.pictures[0].nbytes] * pictures
         executor.submit(source, result, tuple(op.Params() for op in plan.ops))
         made.clear()
         for _ in range(3):
             executor.submit(source, result, tuple(op.Params() for op in plan.ops))
         assert made == []
+
+
+def test_buffers_that_take_turns_are_as_large_as_their_largest_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = parse_chain(
+        "grayscale | resize(width=8) | resize(width=90, height=70) | resize(width=33, height=200) | flip"
+    )
+    spec = ImageSpec.make(BGR8, 64, 48)
+    plan = make_plan(chain, spec)
+    made: list[int] = []
+    empty = np.empty
+
+    def counting(shape: Any, dtype: Any) -> Any:
+        made.append(shape)
+        return empty(shape, dtype)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "empty", counting)
+        CpuExecutor(plan)
+    assert made == [128 * 70, 128 * 200]  # grey, 128 bytes a row: 64x48 and 90x70, 8x6 and 33x200
+    check_exact(HostDevice(), spec, chain)
 
 
 def test_work_is_done_when_submit_returns() -> None:
@@ -138,7 +158,7 @@ def test_pictures_of_another_layout_are_refused_and_nothing_is_written() -> None
     ):
         with pytest.raises(InputError, match=r"^source: "):
             executor.submit(random_source(other), result, ())
-    wide_spec = replace(plan.working, strides=(512,))
+    wide_spec = replace(plan.result, strides=(512,))
     wide = ImageView(wide_spec, np.full(wide_spec.nbytes, STALE, np.uint8))
     with pytest.raises(InputError, match=r"^result: "):
         executor.submit(source, wide, ())

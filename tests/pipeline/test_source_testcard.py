@@ -42,7 +42,8 @@ def picture_bytes(view: ImageView) -> list[Pixels]:
 def luma(view: ImageView) -> Pixels:
     """One byte a pixel where black and white of the code stand, from the format's definition."""
     first = bytes_of(view, 0)
-    return {"BGR8": first[:, 1::3], "YUYV": first[:, ::2]}.get(view.spec.format.name, first)
+    where = {"BGR8": slice(1, None, 3), "RGB8": slice(1, None, 3), "YUYV": slice(0, None, 2), "UYVY": slice(1, None, 2)}
+    return first[:, where.get(view.spec.format.name, slice(None))]
 
 
 @pytest.mark.parametrize("size", SIZES)

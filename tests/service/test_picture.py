@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from kernels.formats import BGR8, GRAY8, I420, NV12, YUYV, PixelFormat
+from kernels.formats import FORMATS, GRAY8, PixelFormat
 from kernels.image import Pixels
 from pipeline.state import CameraState
 from service.picture import Picture, Renderer, Variant, View, no_picture_reason
@@ -57,7 +57,7 @@ def test_result_and_source_are_what_they_say(camera: FakeCamera) -> None:
     assert np.abs(decode(render(camera, view=View.SOURCE)).astype(int) - 155).max() <= 2
 
 
-@pytest.mark.parametrize("format", [BGR8, GRAY8, NV12, I420, YUYV])
+@pytest.mark.parametrize("format", FORMATS.values(), ids=str)
 @pytest.mark.parametrize("size", [(64, 48), (63, 47), (1, 1)])
 def test_source_as_npy_is_the_packed_native_planes(format: PixelFormat, size: tuple[int, int]) -> None:
     camera = FakeCamera(format=format, size=size)
@@ -73,7 +73,7 @@ def test_source_as_npy_is_the_packed_native_planes(format: PixelFormat, size: tu
     assert (picture.width, picture.height) == size
 
 
-@pytest.mark.parametrize("format", [BGR8, GRAY8, NV12, I420, YUYV])
+@pytest.mark.parametrize("format", FORMATS.values(), ids=str)
 def test_source_as_png_is_converted(format: PixelFormat) -> None:
     camera = FakeCamera(format=format)
     camera.state = CameraState.RUNNING

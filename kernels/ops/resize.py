@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from typing import Literal
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from kernels.image import MAX_SIDE_PX, Pixels, Shape
+from kernels.op import OpKind, OpParams, PixelOp, Scratch
+from kernels.resample_cpu import Taps, pick, weighted_means
+
+_CODES = {"nearest": 0, "linear": 1, "area": 2}
+
+
+class ResizeParams(OpParams):
+    width: int = Field(
+        default=0, ge=0, le=MAX_SIDE_PX, description="Width of the result; 0 follows from height and keeps the aspect.",
+        json_schema_extra={"x-unit": "px", "x-step": 1},
+    )  # fmt: skip
+    height: int = Field(
+        default=0, ge=0, le=MAX_SIDE_PX, description="Height of the result; 0 follows from width. Both 0: as it is.",
+        json_schema_extra={"x-unit": "px", "x-step": 1},
+    )  # fmt: skip
+    interpolation: Literal["nearest", "linear", "area"] = Field(
+        default="linear",
+        description="linear between the nearest four; area, for making smaller, the mean of all that a pixel covers.",
+    )
+
+
+class Resize(PixelOp[ResizeParams]):
+    """Changes the size; the pictures' edges coincide (half-pixel centres).
+
+    With W source and w result columns, result column x has its centre at (2x + 1)·W / 2w. Rows alike. Exactly:
+    nearest is the column ⌊(2x + 1)·W / 2w⌋, the right one of two that are equally near (OpenCV's NEAREST_EXACT means
+    the same but differs between its versions where a centre lies near an edge);
+    linear weighs the columns i and i + 1, i = ⌊c⌋ of c = ((2x + 1)·W − w) / 2w, with 256 − k and k,
+    k = ⌊256·(c − i) + ½⌋, edges replicated, and is (Σ_j Σ_i weights·v + 2^15) >> 16: OpenCV's LINEAR_EXACT but for
+    ties in k;
+    area weighs each column by how much of it lies in [x·W / w, (x + 1)·W / w], and is the mean, rounded half up.
+    An aspect that is kept is rounded half up to whole pixels, at least 1 and at most 16384.
+    """
+
+    name = "resize"
+    kind = OpKind.GATHER
+    Params = ResizeParams
+    cuda_source = """
+struct resize_params {
+  int interpolation;  // 0 nearest, 1 linear, 2 area
+};
+
+// Along one axis: the first of two neighbours and the weight of the second, in 1/256.
+__device__ __forceinline__ int linear_place(int x, int from, int to, int& second) {
+  const int centre = (2 * x + 1) * from - to;  // in 1 / 2 to; below 2^30
+  second = 0;
+  if (centre < 0) return 0;
+  const int first = centre / (2 * to);
+  if (first < from - 1) second = ((centre - first * 2 * to) * 256 + to) / (2 * to);
+  return first;
+}
+
+template <int CHANNELS>
+__device__ __forceinline__ void resize(const Picture<CHANNELS>& in, int x, int y, Size size, const resize_params& p,
+                                       uint8* out) {
+  if (p.interpolation == 0) {
+    const int column = (2 * x + 1) * in.size.width / (2 * size.width);
+    const uint8* from = in.at(column, (2 * y + 1) * in.size.height / (2 * size.height));
+#pragma unroll
+    for (int c = 0; c < CHANNELS; ++c) out[c] = from[c];
+  } else if (p.interpolation == 1) {
+    int right, below;
+    const int column = linear_place(x, in.size.width, size.width, right);
+    const int row = linear_place(y, in.size.height, size.height, below);
+    const uint8* upper = in.at(column, row);
+    const uint8* lower = in.at(column, below ? row + 1 : row);
+    const int next = right ? CHANNELS : 0;
+#pragma unroll
+    for (int c = 0; c < CHANNELS; ++c) {
+      const int top = upper[c] * (256 - right) + upper[c + next] * right;
+      const int bottom = lower[c] * (256 - right) + lower[c + next] * right;
+      out[c] = (top * (256 - below) + bottom * below + (1 << 15)) >> 16;
+    }
+  } else {
+    // In units in which a source pixel is size.width wide and a result pixel in.size.width: whole numbers below 2^28.
+    const int left = x * in.size.width, right = left + in.size.width;
+    const int top = y * in.size.height, bottom = top + in.size.height;
+    uint64 sum[CHANNELS] = {};
+    for (int row = top / size.height; row * size.height < bottom; ++row) {
+      uint32 across[CHANNELS] = {};
+      for (int column = left / size.width; column * size.width < right; ++column) {
+        const uint32 covered = min((column + 1) * size.width, right) - max(column * size.width, left);
+        const uint8* from = in.at(column, row);
+#pragma unroll
+        for (int c = 0; c < CHANNELS; ++c) across[c] += from[c] * covered;
+      }
+      const uint32 covered = min((row + 1) * size.height, bottom) - max(row * size.height, top);
+#pragma unroll
+      for (int c = 0; c < CHANNELS; ++c) sum[c] += (uint64)across[c] * covered;
+    }
+    const uint64 whole = (uint64)in.size.width * in.size.height;
+#pragma unroll
+    for (int c = 0; c < CHANNELS; ++c) out[c] = (2 * sum[c] + whole) / (2 * whole);
+  }
+}
+"""
+
+    def output(self, source: Shape, params: ResizeParams) -> Shape:
+        width, height = params.width, params.height
+        if not (width or height):
+            return source
+        return replace(
+            source,
+            width=width or _in_proportion(source.width, height, source.height),
+            height=height or _in_proportion(source.height, width, source.width),
+        )
+
+    def constants(self, params: ResizeParams) -> bytes:
+        return np.array(_CODES[params.interpolation], np.int32).tobytes()
+
+    def run_cpu(self, src: Pixels, dst: Pixels, params: ResizeParams, scratch: Scratch) -> None:
+        across, down = (src.shape[1], dst.shape[1]), (src.shape[0], dst.shape[0])
+        if src.shape == dst.shape:
+            np.copyto(dst, src)
+        elif params.interpolation == "nearest":
+            pick(src, dst, nearest(*across), nearest(*down), scratch)
+        elif params.interpolation == "area":
+            weighted_means(src, dst, area(*across), area(*down), scratch)
+        elif opencv_agrees(*across) and opencv_agrees(*down):
+            cv2.resize(src, (dst.shape[1], dst.shape[0]), dst=dst, interpolation=cv2.INTER_LINEAR_EXACT)
+        else:
+            weighted_means(src, dst, linear(*across), linear(*down), scratch)
+
+
+def _in_proportion(side: int, to: int, of: int) -> int:
+    """``side`` scaled like another side that becomes ``to`` from ``of``."""
+    return min(max((2 * side * to + of) // (2 * of), 1), MAX_SIDE_PX)
+
+
+@lru_cache(maxsize=16)
+def nearest(source: int, to: int) -> npt.NDArray[np.intp]:
+    """Which place of the source each place of the result takes."""
+    return (2 * np.arange(to, dtype=np.intp) + 1) * source // (2 * to)
+
+
+@lru_cache(maxsize=16)
+def linear(source: int, to: int) -> Taps:
+    """The two neighbours of each place and their weights in 1/256."""
+    centre = (2 * np.arange(to, dtype=np.intp) + 1) * source - to
+    first = np.maximum(centre // (2 * to), 0)
+    inside = (centre >= 0) & (first < source - 1)
+    second = np.where(inside, (256 * (centre - first * 2 * to) + to) // (2 * to), 0)
+    index = np.stack([first, np.minimum(first + 1, source - 1)])
+    return Taps(index, np.stack([256 - second, second]).astype(np.float32), 256)
+
+
+@lru_cache(maxsize=16)
+def area(source: int, to: int) -> Taps:
+    """The places that each place of the result covers, and how much of each, in 1/to."""
+    left = np.arange(to, dtype=np.intp) * source
+    index = left // to + np.arange(-(-source // to) + 1)[:, None]
+    covered = np.minimum((index + 1) * to, left + source) - np.maximum(index * to, left)
+    used = index[(covered > 0).any(axis=1)]
+    weight = np.maximum(covered[: len(used)], 0).astype(np.float32)
+    return Taps(np.minimum(used, source - 1), weight, source)
+
+
+@lru_cache(maxsize=64)
+def opencv_agrees(source: int, to: int) -> bool:
+    """True if OpenCV, which computes them in 64-bit floats, has the same linear weights along this axis."""
+    centre = (1.0 / (to / source)) * (np.arange(to) + 0.5) - 0.5
+    first = np.floor(centre)
+    inside = (first >= 0) & (first < source - 1)
+    second = np.where(inside, np.rint((centre - first) * 256), 0)
+    ours = linear(source, to)
+    same_place = np.where(second > 0, first == ours.index[0], True)
+    return bool((second == ours.weight[1]).all() and same_place.all())

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from kernels.image import Pixels
+from kernels.op import OpParams, Scratch, WindowOp
+
+_KERNEL = np.array([[0, -1, 0], [-1, 5, -1], [0, -1, 0]], np.float32)
+
+
+class SharpenParams(OpParams):
+    pass
+
+
+class Sharpen(WindowOp[SharpenParams]):
+    """Sharpening by the 3x3 Laplacian: 5 times the value minus its four neighbours, saturated.
+
+    The weights are [0 -1 0; -1 5 -1; 0 -1 0]; border reflect-101. Whole numbers throughout, so cv2.filter2D with
+    these weights is exact.
+    """
+
+    name = "sharpen"
+    Params = SharpenParams
+    fixed_radius = 1
+    cuda_source = """
+struct sharpen_params {};
+
+template <class At>
+__device__ __forceinline__ int sharpen(At at, const sharpen_params&) {
+  return 5 * at(0, 0) - at(-1, 0) - at(1, 0) - at(0, -1) - at(0, 1);
+}
+"""
+
+    def constants(self, params: SharpenParams) -> bytes:
+        return b""
+
+    def run_cpu(self, src: Pixels, dst: Pixels, params: SharpenParams, scratch: Scratch) -> None:
+        cv2.filter2D(src, -1, _KERNEL, dst=dst, borderType=cv2.BORDER_REFLECT_101)
