@@ -25,9 +25,6 @@ from tests.programs import find_program
 hypothesis.settings.register_profile("pinhole", hypothesis.settings(), deadline=None)
 hypothesis.settings.load_profile("pinhole")
 
-GPU_SKIPS = pytest.StashKey[list[str]]()
-PROGRAM_SKIPS = pytest.StashKey[dict[str, list[str]]]()
-
 
 @functools.cache
 def gpu_absence() -> str | None:
@@ -39,16 +36,36 @@ def gpu_required() -> bool:
     return os.environ.get("PINHOLE_REQUIRE_GPU", "") not in ("", "0")
 
 
+class SkipSummary:
+    """Counts and names, at the end, the tests that this machine could not run; also where workers ran them (xdist)."""
+
+    def __init__(self) -> None:
+        self.sections: dict[tuple[str, str], list[str]] = {}  # what kind of tests, why → their names
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.skipped or not isinstance(report.longrepr, tuple):
+            return
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        if "program" in report.keywords and reason.startswith("the program "):
+            self.sections.setdefault(("tests skipped", reason), []).append(report.nodeid)
+        elif "gpu" in report.keywords:
+            self.sections.setdefault(("GPU tests skipped", reason), []).append(report.nodeid)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for (kind, reason), nodes in sorted(self.sections.items()):
+            terminalreporter.section(f"{kind}: {len(nodes)} ({reason})")
+            for line in folded(nodes):
+                terminalreporter.line(line)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    config.stash[GPU_SKIPS] = []
-    config.stash[PROGRAM_SKIPS] = {}
+    config.pluginmanager.register(SkipSummary())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker in item.iter_markers("program"):
         for name in marker.args:
             if find_program(name) is None:
-                item.config.stash[PROGRAM_SKIPS].setdefault(name, []).append(item.nodeid)
                 pytest.skip(f"the program {name} is not installed")
     if item.get_closest_marker("gpu") is not None and (reason := gpu_absence()) is not None:
         pytest.skip(reason)
@@ -57,24 +74,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
-    if report.skipped and not hasattr(report, "wasxfail") and item.get_closest_marker("gpu") is not None:
-        if gpu_required():
-            report.outcome = "failed"
-            report.longrepr = f"PINHOLE_REQUIRE_GPU is set and this GPU test was skipped: {report.longrepr}"
-        else:
-            item.config.stash[GPU_SKIPS].append(item.nodeid)
+    skipped = report.skipped and not hasattr(report, "wasxfail")
+    if skipped and gpu_required() and item.get_closest_marker("gpu") is not None:
+        report.outcome = "failed"
+        report.longrepr = f"PINHOLE_REQUIRE_GPU is set and this GPU test was skipped: {report.longrepr}"
     return report
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if skips := config.stash[GPU_SKIPS]:
-        terminalreporter.section(f"GPU tests skipped: {len(skips)} ({gpu_absence() or 'see above'})")
-        for line in folded(skips):
-            terminalreporter.line(line)
-    for name, nodes in sorted(config.stash[PROGRAM_SKIPS].items()):
-        terminalreporter.section(f"tests skipped as {name} is not installed: {len(nodes)}")
-        for line in folded(nodes):
-            terminalreporter.line(line)
 
 
 def folded(nodes: list[str]) -> list[str]:

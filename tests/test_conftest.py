@@ -91,7 +91,7 @@ def test_sh(): ...
     code, output = run_pytest(tmp_path, text)
     assert code == 0, output
     assert "1 passed, 1 skipped" in output
-    assert "the program no-such-program is not installed" in output
+    assert "tests skipped: 1 (the program no-such-program is not installed)" in output
 
 
 def test_a_test_that_leaves_a_thread_is_an_error(tmp_path: Path) -> None:
