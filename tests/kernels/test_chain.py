@@ -103,14 +103,47 @@ def test_b115_json_that_python_reads_as_infinite_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", all_ops())
-def test_every_parameter_has_a_range_a_unit_and_help(name: str) -> None:
+def test_every_parameter_has_help_and_a_range_with_a_unit_or_choices(name: str) -> None:
     """The schema is what the page draws its controls from and what an error calls allowed."""
     schema = all_ops()[name].Params.model_json_schema()
     json.dumps(schema, allow_nan=False)
     for field in schema.get("properties", {}).values():
         assert field["description"]
-        assert {"minimum", "maximum", "default", "x-unit", "x-step"} <= set(field)
-        assert field["minimum"] <= field["default"] <= field["maximum"]
+        if field["type"] == "boolean":
+            assert isinstance(field["default"], bool)
+        elif field["type"] == "string":
+            assert field["default"] in field["enum"]
+        else:
+            assert {"minimum", "maximum", "default", "x-unit", "x-step"} <= set(field)
+            assert field["minimum"] <= field["default"] <= field["maximum"]
+
+
+@pytest.mark.parametrize("side", ["width", "height"])
+@pytest.mark.parametrize("value", [-1, -640, 16385, 10**9, 10**5000, 3.5, 640.0, "640", True, None, math.nan], ids=type)
+def test_b126_an_impossible_size_is_refused_with_what_is_allowed(side: str, value: Any) -> None:
+    error = refusal([{"op": "resize", "params": {"width": 640, "height": 480, side: value}}])
+    assert error.field == f"ops[0].params.{side}"
+    assert error.allowed == "integer, 0 to 16384"
+
+
+@pytest.mark.parametrize(
+    ("op", "field", "value", "allowed"),
+    [
+        ("flip", "direction", "sideways", "'horizontal', 'vertical', 'both'"),
+        ("flip", "direction", 1, "'horizontal', 'vertical', 'both'"),
+        ("flip", "direction", None, "'horizontal', 'vertical', 'both'"),
+        ("resize", "interpolation", "cubic", "'nearest', 'linear', 'area'"),
+        ("resize", "interpolation", ["area"], "'nearest', 'linear', 'area'"),
+        ("threshold", "inverted", 1, "boolean"),
+        ("threshold", "inverted", "true", "boolean"),
+        ("threshold", "threshold", 256, "integer, 0 to 255"),
+        ("threshold", "threshold", -1, "integer, 0 to 255"),
+        ("threshold", "max_value", 127.5, "integer, 0 to 255"),
+    ],
+)
+def test_b113_what_is_no_choice_or_out_of_range_is_refused(op: str, field: str, value: Any, allowed: str) -> None:
+    error = refusal([{"op": op, "params": {field: value}}])
+    assert (error.field, error.allowed) == (f"ops[0].params.{field}", allowed)
 
 
 OP_NAMES = ", ".join(all_ops())

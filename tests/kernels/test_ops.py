@@ -111,6 +111,7 @@ def test_b92_constants_stay_constant(step: Step, value: int, shape: tuple[int, .
         assert (result == value).all()
 
 
+@settings(deadline=None)
 @given(steps)
 def test_the_radius_covers_all_that_is_read(step: Step) -> None:
     """Changing one pixel changes nothing farther away than the radius says; an op that reads anywhere has none."""
@@ -147,6 +148,7 @@ def test_b90_windows_equal_opencvs_correlation_with_reflect_101() -> None:
 
 
 @pytest.mark.parametrize("name", TABLE_OPS)
+@settings(deadline=None)
 @given(data=st.data())
 def test_b91_tables_rise_or_fall_and_never_wrap(name: str, data: st.DataObject) -> None:
     op = TABLE_OPS[name]
@@ -202,6 +204,30 @@ def test_b89_b91_b95_point_ops_round_half_up_and_saturate(text: str, value: int,
 def test_neutral_parameters_change_nothing(text: str) -> None:
     picture = np.arange(256, dtype=np.uint8).reshape(16, 16)
     np.testing.assert_array_equal(run(step_of(text), picture), picture)
+
+
+def test_grey_is_opencvs_for_colours_of_every_kind() -> None:
+    """All greens and reds with 18 blues; the whole cube was compared once."""
+    for blue in range(0, 256, 15):
+        picture = np.empty((256, 256, 3), np.uint8)
+        picture[:, :, 0] = blue
+        picture[:, :, 1], picture[:, :, 2] = np.arange(256)[:, None], np.arange(256)
+        np.testing.assert_array_equal(check(step_of("grayscale"), picture), cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY))
+
+
+def test_grey_of_grey_colours_is_unchanged() -> None:
+    greys = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    np.testing.assert_array_equal(run(step_of("grayscale"), np.stack([greys] * 3, axis=-1)), greys)
+
+
+@pytest.mark.parametrize("inverted", [False, True])
+@pytest.mark.parametrize("threshold", [0, 1, 127, 254, 255])
+def test_thresholds_are_opencvs(threshold: int, inverted: bool) -> None:
+    picture = noise(31, 47, 3)
+    kind = cv2.THRESH_BINARY_INV if inverted else cv2.THRESH_BINARY
+    expected = cv2.threshold(picture, threshold, 199, kind)[1]
+    text = f"threshold(threshold={threshold}, max_value=199, inverted={inverted})"
+    np.testing.assert_array_equal(run(step_of(text), picture), expected)
 
 
 @pytest.mark.parametrize("ksize", range(1, 32, 2))

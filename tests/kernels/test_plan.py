@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.chain import Chain, Step, parse_chain
@@ -66,6 +66,7 @@ def test_a_changed_size_needs_another_plan_and_an_unchanged_one_does_not() -> No
         assert not plan.accepts(parse_chain(other).steps)
 
 
+@settings(deadline=None)
 @given(steps, st.builds(Shape, st.integers(1, MAX_SIDE_PX), st.integers(1, MAX_SIDE_PX), st.sampled_from([1, 3])))
 def test_what_an_op_makes_of_a_legal_picture_is_legal(step: Step, shape: Shape) -> None:
     made = step.op.output(shape, step.params)

@@ -216,3 +216,40 @@ def test_versions_go_on_over_a_restart() -> None:
         camera.start()
         until(lambda: camera.state is CameraState.RUNNING)
         assert camera.set_chain([]).version == 3
+
+
+def test_a_new_size_reshapes_results_and_restarts_nothing() -> None:
+    """Width and height change under readers: one source, one ring, each result whole and of its own chain's size."""
+    source = grey()
+    with camera_of(lambda: source, device=HostDevice(), chain=parse_chain("resize(width=64) | gamma")) as camera:
+        until_processed(camera, 1)
+        ring = camera._core.work.ring if camera._core.work is not None else None
+        kept = camera.latest()
+        assert kept is not None
+        before = kept.result.packed()
+        sizes = [(64, 40), (200, 124), (1, 1), (640, 398), (37, 23)]  # of a picture of 37x23
+        for version, (width, height) in enumerate(sizes, 2):
+            camera.set_params(0, {"width": width, "height": height if version % 2 else 0})
+            number, pixels = read(camera, version)
+            assert number == version
+            assert pixels.shape == (height, width)
+            assert set(pixels.flat) == {BASE}
+            now = camera.statistics().result
+            assert now is not None
+            assert (now.width, now.height) == pixels.shape[::-1]
+        assert camera._core.work is not None
+        assert camera._core.work.ring is ring, "the capture was restarted"
+        assert source.opened == 1
+        assert (kept.result.packed() == before).all(), "a reader's frame changed under it"
+        kept.release()
+
+
+def test_a_value_that_changes_no_size_keeps_the_executor(camera: Camera) -> None:
+    camera.set_chain(parse_chain("resize(width=64)"))
+    assert camera._core.work is not None
+    executor = camera._core.work.executor
+    camera.set_params(0, {"interpolation": "area"})
+    assert camera._core.work.executor is executor
+    camera.set_params(0, {"width": 65})
+    assert camera._core.work.executor is not executor
+    assert read(camera, 4)[1].shape == (40, 65)
