@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -118,7 +119,7 @@ def _harmless_keys() -> frozenset[str]:
 
 @cache
 def _path_schemes() -> frozenset[str]:
-    return frozenset(scheme for scheme, source in all_sources().items() if source.location == "path")
+    return frozenset(scheme for scheme, source in all_sources().items() if source.location in ("path", "device"))
 
 
 def _find(scheme: str, field: str) -> SourceType:
@@ -140,6 +141,17 @@ def _check_location(source: SourceType, parts: SourceUri, field: str) -> None:
             raise InputError(field, "names no file or folder", source.example)
     if source.location == "host" and not parts.authority:
         raise InputError(field, "names no host", source.example)
+    if source.location == "device":
+        _check_device(parts, field)
+
+
+def _check_device(parts: SourceUri, field: str) -> None:
+    form = f"{parts.scheme}://"
+    allowed = f"a number ({form}0), an absolute path ({form}/dev/video0) or {form}?name=NAME with % escapes"
+    if parts.authority and not re.fullmatch("[0-9]{1,3}", parts.authority):
+        raise InputError(field, f"what stands after {form} is not a camera's number", allowed)
+    if (bool(parts.authority) + bool(parts.path) + ("name" in parts.query)) != 1 or parts.path == "/":
+        raise InputError(field, "does not name one thing to open", allowed)
 
 
 def _make_config(source: SourceType, values: Mapping[str, str], field: str) -> SourceConfig:

@@ -20,6 +20,7 @@ _SECRET_WORDS = re.compile(
 )
 _SECRET_IN_PATH = re.compile(rf"(?:{_SECRET_WORDS.pattern})[^/]*?(?:=|:|%(?:25)*3[AaDd])", re.IGNORECASE)
 _URL_USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:(?:/|%2[Ff])+)[^\s/@'\"<>]*@")
+_NAMED_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _MIN_PIECE_CHARS = 3
 
 
@@ -40,7 +41,8 @@ def redact_uri(uri: str, harmless_keys: Collection[str], path_schemes: Collectio
     """``uri`` without userinfo, without the values of settings that are not ``harmless_keys``, without its fragment.
 
     Made for broken URIs too: an unescaped / ? # or @ in a password does not show a part of it. URIs of
-    ``path_schemes`` have no userinfo, so that an @ in a file's name stays.
+    ``path_schemes`` have no userinfo, so that an @ in a file's name stays; their setting ``name`` may hold another URI
+    (percent-encoded), of which all that is no secret is shown.
     """
     return _take_apart(uri, harmless_keys, path_schemes, _Secrets())
 
@@ -71,12 +73,16 @@ def _take_apart(uri: str, harmless_keys: Collection[str], path_schemes: Collecti
     match = _PREFIX.match(uri)
     prefix = match[0] if match and "/" in match[0] else ""
     rest = uri[len(prefix) :]
-    if prefix.partition(":")[0].lower() not in path_schemes or not rest.startswith("/"):
+    if prefix.partition(":")[0].lower() not in path_schemes or not rest.startswith(("/", "?")):
         rest = _without_userinfo(rest, secrets)
     rest, has_fragment, fragment = rest.partition("#")
     location, has_query, query = rest.partition("?")
     segments = [_without_path_secret(segment, secrets) for segment in location.split("/")]
-    settings = [_without_value(part, harmless_keys, secrets) for part in re.split("([&;])", query)]
+    settings = [
+        (_named_uri(part, harmless_keys, secrets) if "@" not in query.replace(f"{MASK}@", "") else None)
+        or _without_value(part, harmless_keys, secrets)
+        for part in re.split("([&;])", query)
+    ]
     if fragment:
         secrets.add(fragment)
     return prefix + "/".join(segments) + has_query + "".join(settings) + has_fragment + (MASK if fragment else "")
@@ -86,6 +92,11 @@ def _without_userinfo(rest: str, secrets: _Secrets) -> str:
     marks = list(_AT.finditer(rest))
     for mark in marks:  # which @ ends the userinfo is unsure where a password holds one
         _add_userinfo(rest[: mark.start()].lstrip("/"), secrets, sure=mark is marks[-1])
+    if marks and marks[-1][0] != "@" and "=" in (query := rest[: marks[-1].start()].partition("?")[2]):
+        # An escaped @ of a setting's value, or of a password with ?…= in it: what follows may belong to the secret.
+        for part in re.split("[&;#]", query + rest[marks[-1].start() :]):
+            _without_value(part, (), secrets)
+        return MASK
     if marks:
         return f"{MASK}@{rest[marks[-1].end() :]}"
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
@@ -127,6 +138,14 @@ def _without_path_secret(segment: str, secrets: _Secrets) -> str:
         for piece in re.split(r"[_&;,]", value):
             secrets.add(piece, weak=True)
     return MASK
+
+
+def _named_uri(part: str, harmless_keys: Collection[str], secrets: _Secrets) -> str | None:
+    key, _, value = part.partition("=")
+    uri = unquote(value)
+    if key != "name" or key not in harmless_keys or not _NAMED_URI.fullmatch(uri):
+        return None
+    return f"{key}={_take_apart(uri, (), (), secrets)}"
 
 
 def _without_value(part: str, harmless_keys: Collection[str], secrets: _Secrets) -> str:

@@ -88,13 +88,14 @@ class Source(ABC):
     """One place where frames come from. See the module's docstring for threads.
 
     ``scheme`` is the URI scheme; ``Config`` its settings; ``example`` a URI for help texts; ``location`` what stands
-    between ``://`` and ``?``: nothing, the absolute path of a file or folder here, or a host with an optional path.
+    between ``://`` and ``?``: nothing, the absolute path of a file or folder here, a host with an optional path, or a
+    device: a number, an absolute path, or nothing and the setting ``name``.
     """
 
     scheme: ClassVar[str]
     Config: ClassVar[type[SourceConfig]]
     example: ClassVar[str]
-    location: ClassVar[Literal["nothing", "path", "host"]] = "nothing"
+    location: ClassVar[Literal["nothing", "path", "host", "device"]] = "nothing"
 
     def __init__(self, uri: str, config: Any) -> None:
         self.uri = uri

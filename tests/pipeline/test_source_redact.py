@@ -72,6 +72,8 @@ def test_redact_never_raises_and_is_stable(text: str) -> None:
         ("rtsp:///u:pw@cam/x", "rtsp://***@cam/x"),
         ("rtsp://u:pw%40cam/x", "rtsp://***@cam/x"),
         ("rtsp://u:pw", "rtsp://***"),
+        ("rtsp://u:pw@cam/x?key=p%40ss", "rtsp://***"),
+        ("rtsp://cam/x?key=p%2540ss&b=c", "rtsp://***"),
         ("u:pw@cam", "***@cam"),
         ("srt://cam:9000?passphrase=geheim&latency=20", "srt://cam:9000?passphrase=***&latency=***"),
         ("http://cam/x?token=abc&fps=30", "http://cam/x?token=***&fps=30"),
@@ -100,6 +102,13 @@ def test_b80_every_component_is_redacted_and_the_rest_is_kept(uri: str, shown: s
         ("rtsp://adm:pa/ss@cam/x", "Port could not be cast to integer value as 'pa'", None),
         ("srt://cam?passphrase=geh%65im", "wrong passphrase geheim (geh%65im, geh%2565im)", None),
         ("rtsp://cam/x", "redirected to rtsp://other:secret@cam2/y", "redirected to rtsp://***@cam2/y"),
+        ("rtsp://u:pw@cam/x?key=geh%40eim&b=1", "the key geh@eim, or eim", "the key ***, or eim"),
+        (
+            "opencv://?name=rtsp%3A%2F%2Fadm%3Ahunter2%40cam%2Fx",
+            "401 for adm at cam: hunter2",
+            "401 for *** at cam: ***",
+        ),
+        ("opencv://?name=http%3A%2F%2Fcam%2Fx%3Fkey%3Dgeh%2565im", "wrong key geheim", "wrong key ***"),
         ("rtsp://cam/x?channel=1", "frame 1 of channel 1", None),
     ],
 )
