@@ -7,7 +7,7 @@ import numpy as np
 
 from kernels.color_cpu import to_working
 from kernels.device import Completion, DoneNow
-from kernels.errors import DeviceFailedError, InputError, MemoryClosedError
+from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
 from kernels.image import ImageView, Pixels
 from kernels.op import OpParams, Scratch
 from kernels.plan import Plan
@@ -21,12 +21,16 @@ class CpuExecutor:
     """
 
     def __init__(self, plan: Plan) -> None:
+        """Allocate the buffers. Raises OutOfMemoryError."""
         self.plan = plan
         self._ingests = not (plan.source.format.is_working and plan.ops)
         between = plan.pictures[0 if self._ingests else 1 : -1]
         # Two buffers take turns, each as large as the largest picture it holds.
         sizes = [max(picture.nbytes for picture in pictures) for pictures in (between[::2], between[1::2]) if pictures]
-        buffers = [np.empty(nbytes, np.uint8) for nbytes in sizes]
+        try:
+            buffers = [np.empty(nbytes, np.uint8) for nbytes in sizes]
+        except MemoryError:
+            raise OutOfMemoryError("host memory", sum(sizes), None, "use smaller pictures or fewer cameras") from None
         self._between: list[Pixels] = [ImageView(spec, buffers[i % 2]).plane(0) for i, spec in enumerate(between)]
         self._scratch = Scratch()
         self._open = True

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernels.chain import Chain, make_chain, parse_chain
 from kernels.device import Device, DoneNow, HostDevice
-from kernels.errors import DeviceFailedError, InputError, MemoryClosedError
+from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
 from kernels.formats import BGR8, FORMATS, GRAY8, NV12, PixelFormat, Range
 from kernels.image import ImageSpec, ImageView
 from kernels.plan import Plan, chain_params, make_plan, result_nbytes
@@ -132,6 +132,16 @@ def test_buffers_that_take_turns_are_as_large_as_their_largest_picture(monkeypat
         CpuExecutor(plan)
     assert made == [128 * 70, 128 * 200]  # grey, 128 bytes a row: 64x48 and 90x70, 8x6 and 33x200
     check_exact(HostDevice(), spec, chain)
+
+
+def test_memory_that_is_not_there_is_our_error_with_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(shape: Any, dtype: Any) -> Any:
+        raise MemoryError
+
+    plan = make_plan(parse_chain("sobel"), ImageSpec.make(NV12, 640, 480))
+    monkeypatch.setattr(np, "empty", none_left)
+    with pytest.raises(OutOfMemoryError, match=r"0\.9 MB .*use smaller pictures"):
+        CpuExecutor(plan)
 
 
 def test_work_is_done_when_submit_returns() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kernels.chain import Chain, make_chain, parse_chain
 from kernels.device import HostDevice, NullDevice
-from kernels.errors import InputError, UnknownNameError
+from kernels.errors import InputError, OutOfMemoryError, UnknownNameError
 from pipeline.camera import Camera, CameraConfig, CameraState
 from pipeline.engine import Engine
 from tests.pipeline.fakes import FakeSource, Picture, camera_of, endless, held, pictures, until, until_processed
@@ -242,6 +242,23 @@ def test_a_new_size_reshapes_results_and_restarts_nothing() -> None:
         assert source.opened == 1
         assert (kept.result.packed() == before).all(), "a reader's frame changed under it"
         kept.release()
+
+
+def test_a_size_for_which_there_is_no_memory_is_refused_and_what_runs_goes_on() -> None:
+    device = NullDevice()
+    with camera_of(endless(), device=device, chain=parse_chain("resize(width=64)")) as camera:
+        until_processed(camera, 1)
+        before = camera.chain
+        device.fail_allocation = OutOfMemoryError("pinned memory", 800_000_000, 1_000_000, "use a smaller size")
+        with pytest.raises(OutOfMemoryError, match=r"800\.0 MB .* 1\.0 MB is free"):
+            camera.set_params(0, {"width": 16384})
+        assert camera.chain is before
+        camera.set_params(0, {"width": 32})  # a smaller result needs no memory
+        camera.set_params(0, {"interpolation": "area"})
+        until_processed(camera, camera.statistics().processed + 5)
+        assert camera.state is CameraState.RUNNING
+        assert device.ledger.held("host") > 0
+    assert device.ledger.held("host") == 0
 
 
 def test_a_value_that_changes_no_size_keeps_the_executor(camera: Camera) -> None:
