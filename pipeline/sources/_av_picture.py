@@ -104,10 +104,14 @@ class AvPicture:
 
 
 def picture_key(frame: Any) -> tuple[object, ...]:
-    """What of a frame decides how it becomes a slot; cheap, for each frame."""
+    """What of a frame decides how it becomes a slot; cheap, for each frame.
+
+    The turn in degrees only: PyAV's ``side_data`` and its frame refer to each other, so that each frame that was
+    asked for it would keep its pixels until the garbage collector comes by.
+    """
     return (
         frame.format.name, frame.width, frame.height, int(frame.colorspace), int(frame.color_range),
-        _turn(frame),
+        int(getattr(frame, "rotation", 0)),
     )  # fmt: skip
 
 

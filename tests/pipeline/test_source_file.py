@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import threading
@@ -15,6 +16,7 @@ from av.video.reformatter import Colorspace
 from kernels.errors import InputError
 from kernels.formats import FORMATS, I420, Matrix, PixelFormat, Range
 from kernels.image import ImageSpec, ImageView, Pixels
+from kernels.plan import slot_source_spec
 from pipeline.frame import Capture
 from pipeline.sources import clip_uri, make_source, unavailable
 from pipeline.sources.base import FormatChanged, SourceEnded, SourceError
@@ -731,3 +733,24 @@ def test_rate_of_the_clip_is_known() -> None:
     source = make_file(clip_path())
     assert source.open().fps == float(Fraction(25))
     source.close()
+
+
+def test_frames_are_freed_without_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picture is megabytes, and the collector counts objects: waiting for it means hundreds of megabytes."""
+    uri = clip_uri()
+    assert uri is not None
+    source = make_source(f"{uri.partition('?')[0]}?loop=true")
+    monkeypatch.setattr(source, "wait_until", lambda due_ns: None)
+    format = source.open()
+    spec = slot_source_spec(format.image)
+    view = ImageView(spec, np.empty(spec.nbytes, np.uint8))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(150):  # more than one round
+            source.fill(view)
+        alive = sum(isinstance(found, av.VideoFrame) for found in gc.get_objects())
+    finally:
+        gc.enable()
+        source.close()
+    assert alive < 10
