@@ -56,6 +56,11 @@ class Camera:
         self._stuck: list[CaptureLoop] = []
         self._closing: list[Ring] = []
 
+    def check(self, field: str = "uri") -> None:
+        """Raise InputError on ``field`` for what is wrong with the source now; before ``start``. May read the disk."""
+        if (source := self._first_source) is not None:
+            source.check(field)
+
     @property
     def config(self) -> CameraConfig:
         return self._core.config

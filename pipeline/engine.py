@@ -59,15 +59,20 @@ class Engine:
         except KeyError:
             raise UnknownNameError(field, "camera", name, cameras) from None
 
-    def add(self, config: CameraConfig, start: bool = True) -> Camera:
+    def add(self, config: CameraConfig, start: bool = True, *, check: bool = True) -> Camera:
         """A new camera, started unless told otherwise.
 
+        ``check`` looks now whether its source can be there (see :meth:`Source.check`: a file that is missing); without
+        it, and for cameras that are away, that shows in the state, and is tried again and again.
+
         Raises:
-            InputError: the name is taken, there are too many, or the URI is not acceptable.
+            InputError: the name is taken, there are too many, the URI is not acceptable, or ``check`` found a fault.
             EngineStoppedError
         """
         self._check_room(config.name)
         camera = Camera(config, self.device, self._source_factory)
+        if check:
+            camera.check()
         with self._lock:
             self._check_room_locked(config.name)
             if start:

@@ -15,6 +15,8 @@ from pipeline.sources.base import FrameCorrupt, SourceError
 Attempt = tuple[int, list[int]]
 """A backend's number (``cv2.CAP_…``), and options to open with: property, value, property, value, …"""
 
+_SILENT = 0  # cv::utils::logging::LOG_LEVEL_SILENT
+
 
 class CvCapture:
     """An open capture. All calls from one thread, and ``release`` too: releasing under a read crashes OpenCV."""
@@ -105,4 +107,5 @@ def _silence() -> None:
     """
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")  # read by OpenCV when FFmpeg is used first
     if "OPENCV_LOG_LEVEL" not in os.environ:
-        cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+        set_level = getattr(cv2, "setLogLevel", None) or cv2.utils.logging.setLogLevel  # as 4.x or as 5 has it
+        set_level(_SILENT)

@@ -80,7 +80,7 @@ def test_a_signal_during_the_start_ends_it_with_code_0(after_s: float) -> None:
 
 
 def test_b55_the_end_with_requests_of_every_kind_under_way() -> None:
-    with serve("--camera", f"cam={SMALL_CARD}", "--camera", "gone=file:///nowhere/x.mp4", ready=False) as server:
+    with serve("--camera", f"cam={SMALL_CARD}", "--camera", "gone=opencv:///dev/video97", ready=False) as server:
         clients = connect(server, 3)
         idle = socket.create_connection(("127.0.0.1", server.port))
         half = socket.create_connection(("127.0.0.1", server.port))

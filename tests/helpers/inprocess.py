@@ -53,7 +53,7 @@ def serving(
     engine = Engine(device if device is not None else HostDevice(), source_factory=source_factory)
     for name, uri in cameras.items():
         chain = (chains or {}).get(name, Chain())
-        engine.add(CameraConfig(name, uri, chain, stale_after_s=stale_after_s), start=False)
+        engine.add(CameraConfig(name, uri, chain, stale_after_s=stale_after_s), start=False, check=False)
     app = create_app(engine, settings, memory_reason="a test")
     context: Context = app.state.pinhole
     started = threading.Event()

@@ -100,6 +100,18 @@ def test_a_wrong_uri_adds_nothing() -> None:
     assert engine.stop(1) == []
 
 
+def test_a_missing_file_is_refused_at_once_and_a_missing_camera_may_come() -> None:
+    engine = Engine(NullDevice())
+    with pytest.raises(InputError, match="does not exist") as caught:
+        engine.add(config("a", "file:///nowhere/x.mp4"))
+    assert caught.value.field == "uri"
+    assert engine.cameras == {}
+    engine.add(config("a", "file:///nowhere/x.mp4"), start=False, check=False)
+    engine.add(config("b", "opencv:///dev/video97"), start=False)
+    assert list(engine.cameras) == ["a", "b"]
+    assert engine.stop(1) == []
+
+
 def test_start_starts_those_that_are_stopped() -> None:
     engine = Engine(NullDevice(), source_factory=fake)
     first, second = engine.add(config("a")), engine.add(config("b"), start=False)
