@@ -138,6 +138,9 @@ class Renderer:
                 if lease.frame.sequence > self._sequence or (self._placeholder and state is CameraState.ENDED):
                     return self._frame(lease)
                 return None
+        if state not in _SHOWS_FRAMES and (held := camera.latest()) is not None:
+            with held:  # also where it was never shown: when the camera is back, it is not what the camera sees now
+                self._sequence = max(self._sequence, held.frame.sequence)
         young = time.monotonic_ns() - self._born_ns < START_GRACE_S * 1e9
         if young and state in (CameraState.STARTING, CameraState.RUNNING):
             return None

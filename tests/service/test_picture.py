@@ -115,6 +115,22 @@ def test_a_lost_camera_is_a_marked_placeholder_and_never_its_old_frame(camera: F
     assert renderer.render() is not None, "the same reason once more is news again"
 
 
+def test_a_frame_from_before_a_loss_is_not_shown_after_it_even_if_nobody_saw_it(camera: FakeCamera) -> None:
+    renderer = Renderer(camera, Variant.make("cam"))
+    camera.show(19)
+    camera.state = CameraState.RECONNECTING
+    lost = renderer.render()
+    assert lost is not None
+    assert lost.placeholder
+    camera.state = CameraState.RUNNING
+    assert renderer.render() is None
+    camera.show(20)
+    back = renderer.render()
+    assert back is not None
+    assert back.sequence == 20
+    assert camera.leases_out == 0
+
+
 def test_an_ended_camera_keeps_its_last_picture(camera: FakeCamera) -> None:
     camera.show(9)
     camera.become(CameraState.ENDED)
