@@ -48,7 +48,9 @@ def test_b120_chains_change_while_frames_flow() -> None:
     device = CudaDevice()
     camera = Camera(CameraConfig("card", "testcard://?size=640x360&fps=500", parse_chain("gamma")), device)
     camera.start()
-    assert camera.wait_newer(-1, 10) is not None
+    first = camera.wait_newer(-1, 10)
+    assert first is not None
+    first.release()
     stop = threading.Event()
     failures: list[BaseException] = []
 
