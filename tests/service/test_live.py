@@ -251,7 +251,7 @@ def test_b49_encoding_never_blocks_the_loop(camera: FakeCamera, monkeypatch: pyt
                 longest = max(longest, time.monotonic() - before)
                 ticks += 1
             assert ticks > 5
-            assert longest < 0.15
+            assert longest < 0.28, "the loop waited as long as the encoder"
 
     run(test)
 
