@@ -357,8 +357,9 @@ def test_b20_a_change_of_size_rebuilds_the_ring_at_a_frame_boundary(live: bool) 
 
 def test_b20_the_last_picture_stays_until_the_new_size_has_one() -> None:
     block = Block()
-    bigger = source_format(image(80, 60))
-    with camera_of(lambda: FakeSource(then(pictures(5, 0.002), FormatChanged(bigger), block, pictures()))) as camera:
+    small, bigger = source_format(live=False), source_format(image(80, 60), live=False)
+    script = then(pictures(5, 0.002), FormatChanged(bigger), block, pictures())
+    with camera_of(lambda: FakeSource(script, small)) as camera:
         assert block.entered.wait(10)
         lease = camera.latest()
         assert lease is not None
@@ -890,13 +891,12 @@ def test_b42_b19_fifty_starts_and_stops_leave_nothing() -> None:
 def test_b42_fifty_changes_of_resolution_leave_nothing() -> None:
     process = psutil.Process()
     sizes = [image(640, 480, BGR8), image(800, 600, BGR8)]
-    baseline: list[int] = []
+    resident: list[int] = []
 
     def script() -> object:
         for i in range(60):
-            if i == 10:
-                baseline.append(process.memory_info().rss)
             yield from pictures(3, 0.001)
+            resident.append(process.memory_info().rss)
             yield FormatChanged(source_format(sizes[i % 2], live=False))
         yield from pictures(3, 0.001)
 
@@ -906,7 +906,8 @@ def test_b42_fifty_changes_of_resolution_leave_nothing() -> None:
         until_state(camera, CameraState.ENDED, 30)
         assert camera.statistics().processed == 61 * 3
         one_ring = 6 * 2 * 800 * 600 * 3
-        assert process.memory_info().rss - baseline[0] < one_ring
+        # How much of a ring is touched when it is looked at depends on the threads' timing: compare typical moments.
+        assert sorted(resident[40:])[10] - sorted(resident[10:30])[10] < one_ring / 2
         assert held(device) < 2 * one_ring
 
 
@@ -978,7 +979,7 @@ def test_b109_a_wall_clock_that_jumps_moves_labels_only(monkeypatch: pytest.Monk
         until_processed(camera, 20)
         before = camera.statistics()
         shift[0] = jump_s
-        until_processed(camera, 60)
+        until_processed(camera, before.processed + 40)
         after = camera.statistics()
         for stage, snapshot in after.latency.items():
             added = snapshot.since(before.latency[stage])
