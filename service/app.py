@@ -15,7 +15,7 @@ from service.context import Context
 from service.limits import BodyLimit
 from service.live import Hub
 from service.problems import install_problem_handlers
-from service.routes import cameras, catalogue, chain, health, live, metrics, page, state
+from service.routes import cameras, catalogue, chain, configuration, health, live, metrics, page, state
 from service.settings import Settings
 from service.version import version
 
@@ -23,7 +23,7 @@ log = logging.getLogger("pinhole.app")
 
 ENGINE_DEADLINE_S = 1.0
 
-_RESOURCES = (page, health, metrics, state, catalogue, cameras, chain, live)
+_RESOURCES = (page, health, metrics, state, configuration, catalogue, cameras, chain, live)
 
 
 def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -> FastAPI:

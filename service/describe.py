@@ -7,7 +7,7 @@ from typing import Any
 
 from kernels.chain import Chain
 from kernels.image import ImageSpec
-from pipeline.latency import HistogramSnapshot
+from pipeline.latency import HistogramSnapshot, bucket_range_ns
 from pipeline.stats import CameraHealth, CameraStatistics
 from service.tally import LiveStatistics
 
@@ -94,8 +94,11 @@ def chain_json(chain: Chain) -> dict[str, Any]:
     return {"version": chain.version, "ops": chain.to_json(), "text": str(chain)}
 
 
-def latency_json(statistics: CameraStatistics, live: LiveStatistics) -> dict[str, Any]:
-    """Percentiles of each stage in milliseconds since the start; null where nothing was measured."""
+def latency_json(statistics: CameraStatistics, live: LiveStatistics, *, buckets: bool = False) -> dict[str, Any]:
+    """Percentiles of each stage in milliseconds since the start; null where nothing was measured.
+
+    With ``buckets``, the histograms too: [middle in ms, count] of each bucket that holds something, in order.
+    """
     histograms: Mapping[str, HistogramSnapshot] = {
         **statistics.latency,
         "encode": live.encode,
@@ -105,18 +108,20 @@ def latency_json(statistics: CameraStatistics, live: LiveStatistics) -> dict[str
         "camera": statistics.name,
         "chain_version": statistics.chain_version,
         "warmup_frames": statistics.warmup_frames,
-        "stages": {stage: stage_json(histograms.get(stage, HistogramSnapshot())) for stage in STAGES},
+        "stages": {stage: stage_json(histograms.get(stage, HistogramSnapshot()), buckets=buckets) for stage in STAGES},
     }
 
 
-def stage_json(histogram: HistogramSnapshot) -> dict[str, float | int | None]:
+def stage_json(histogram: HistogramSnapshot, *, buckets: bool = False) -> dict[str, Any]:
     """One stage's durations in milliseconds."""
+    listed = [[milliseconds(sum(bucket_range_ns(index)) / 2), count] for index, count in histogram.buckets]
     return {
         "count": histogram.count,
         "mean_ms": milliseconds(histogram.mean_ns),
         "min_ms": milliseconds(histogram.min_ns),
         **{f"p{q}_ms": milliseconds(histogram.quantile(q / 100)) for q in (50, 90, 95, 99)},
         "max_ms": milliseconds(histogram.max_ns),
+        **({"buckets": listed} if buckets else {}),
     }
 
 

@@ -25,7 +25,9 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 _PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'self'; base-uri 'none'",
+    "Content-Security-Policy": (
+        "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
     "Cache-Control": "no-cache",
 }
 
@@ -41,13 +43,15 @@ class StaticFile:
 
 @cache
 def static_files() -> dict[str, StaticFile]:
-    """The page's files by name. Read once: no request ever becomes a path."""
+    """The page's files by name, as ``page.js`` and ``vendor/uPlot.min.css``. Read once: no request becomes a path."""
+    folder = resources.files("service").joinpath("static")
     found = {}
-    for entry in resources.files("service").joinpath("static").iterdir():
-        suffix = "." + entry.name.rpartition(".")[2]
-        if entry.is_file() and suffix in _TYPES:
-            data = entry.read_bytes()
-            found[entry.name] = StaticFile(data, _TYPES[suffix], f'"{sha256(data).hexdigest()[:16]}"')
+    for prefix, place in (("", folder), ("vendor/", folder.joinpath("vendor"))):
+        for entry in place.iterdir():
+            suffix = "." + entry.name.rpartition(".")[2]
+            if entry.is_file() and suffix in _TYPES:
+                data = entry.read_bytes()
+                found[prefix + entry.name] = StaticFile(data, _TYPES[suffix], f'"{sha256(data).hexdigest()[:16]}"')
     return found
 
 
@@ -68,6 +72,11 @@ async def page(request: Request, shared: Shared) -> Response:
 @readable(router, "/static/{name}")
 async def static(name: str, request: Request) -> Response:
     return _file(name, request)
+
+
+@readable(router, "/static/vendor/{name}")
+async def vendored(name: str, request: Request) -> Response:
+    return _file(f"vendor/{name}", request)
 
 
 @readable(router, "/favicon.ico")

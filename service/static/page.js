@@ -1,141 +1,86 @@
-// The page asks for state once a second; the pictures come by themselves in <img> elements.
+// The page asks how things are once a second and shows it; pictures come by themselves.
+import { read } from "./api.js";
+import { CameraList, chosen, stateOf } from "./cameras.js";
+import { ChainEditor } from "./chain.js";
+import { ConfigurationText } from "./configuration.js";
+import { byId, setBadge, setText } from "./dom.js";
+import { Facts } from "./facts.js";
+import { Latency } from "./latency.js";
+import { LivePicture } from "./picture.js";
+
 const POLL_MS = 1000;
-const BLANK = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw==";
-const GOOD = new Set(["running", "ended"]);
-const WAITING = new Set(["starting", "reconnecting", "stopping", "stopped"]);
+const HIDDEN_POLL_MS = 10000;
 
-const cards = new Map();
+const list = new CameraList();
+const picture = new LivePicture();
+const latency = new Latency();
+const facts = new Facts();
+const configuration = new ConfigurationText();
+let chain = null; // needs the catalogue of operations first
+let cameras = [];
+let state = null;
 let reachable = true;
+let timer = 0;
 
-async function ask(path) {
-  const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(5000) });
-  if (!answer.ok) throw new Error(`${path} answered ${answer.status}`);
-  return answer.json();
-}
-
-function number(value, digits = 1) {
-  return value === null || value === undefined ? "–" : value.toFixed(digits);
-}
-
-function streamUrl(card) {
-  // A few steps of width, so that windows of about the same size share one rendition.
-  const wanted = card.image.clientWidth * Math.min(window.devicePixelRatio || 1, 2);
-  const width = Math.max(320, Math.ceil(wanted / 320) * 320);
-  return `/cameras/${encodeURIComponent(card.name)}/stream?width=${width}&_=${Date.now()}`;
-}
-
-function play(card) {
-  card.image.src = card.paused ? BLANK : streamUrl(card);
-}
-
-function makeCard(name) {
-  const element = document.getElementById("camera").content.firstElementChild.cloneNode(true);
-  const card = { name, element, image: element.querySelector(".live"), paused: false };
-  element.querySelector("h2").textContent = name;
-  element.setAttribute("aria-label", `Camera ${name}`);
-  element.querySelector(".scroll").setAttribute("aria-label", `Latency of ${name}`);
-  card.image.alt = `Live picture of ${name}`;
-  card.image.addEventListener("error", () => setTimeout(() => play(card), 2000));
-  const pause = element.querySelector(".pause");
-  pause.addEventListener("click", () => {
-    card.paused = !card.paused;
-    pause.textContent = card.paused ? "Play" : "Pause";
-    pause.setAttribute("aria-pressed", String(card.paused));
-    play(card);
-  });
-  pause.setAttribute("aria-label", `Pause ${name}`);
-  document.getElementById("cameras").append(element);
-  cards.set(name, card);
-  play(card);
-  return card;
-}
-
-function setText(element, text) {
-  if (element.textContent !== text) element.textContent = text; // unchanged text is not announced again
-}
-
-function show(card, camera) {
-  const { element } = card;
-  const badge = element.querySelector(".badge");
-  const level = camera.ready && GOOD.has(camera.state) ? "good" : WAITING.has(camera.state) ? "warn" : "bad";
-  badge.className = `badge ${level}`;
-  setText(badge, camera.ready || !GOOD.has(camera.state) ? camera.state : `${camera.state}, stale`);
-  const reason = element.querySelector(".reason");
-  const said = camera.cause || (camera.ready ? "" : camera.reasons.join("; "));
-  reason.hidden = !said;
-  setText(reason, said);
-  setText(element.querySelector("code"), camera.chain.text || "(passes through)");
-  const size = camera.source ? `${camera.source.width}×${camera.source.height} ${camera.source.format}` : "–";
-  if (camera.result) element.querySelector(".picture").style.aspectRatio = `${camera.result.width} / ${camera.result.height}`;
-  const dropped = Object.values(camera.frames.dropped).reduce((sum, count) => sum + count, 0);
-  const facts = [
-    ["source", size],
-    ["frames/s", number(camera.fps)],
-    ["frame age", camera.age_ms === null ? "–" : `${number(camera.age_ms, 0)} ms`],
-    ["frame", camera.sequence ?? "–"],
-    ["dropped", dropped],
-    ["viewers", camera.viewers.live],
-    ["chain version", camera.chain.version],
-    ["reconnects", camera.reconnects],
-  ];
-  element.querySelector(".facts").replaceChildren(...facts.map(([term, value]) => {
-    const row = document.createElement("div");
-    const dt = document.createElement("dt");
-    const dd = document.createElement("dd");
-    dt.textContent = term;
-    dd.textContent = value;
-    row.append(dt, dd);
-    return row;
-  }));
-}
-
-function showLatency(card, latency) {
-  const rows = Object.entries(latency.stages).filter(([, stage]) => stage.count > 0).map(([name, stage]) => {
-    const row = document.createElement("tr");
-    const head = document.createElement("th");
-    head.scope = "row";
-    head.textContent = name;
-    row.append(head, ...["p50_ms", "p99_ms", "max_ms"].map((key) => {
-      const cell = document.createElement("td");
-      cell.textContent = number(stage[key], 2);
-      return cell;
-    }));
-    return row;
-  });
-  card.element.querySelector("tbody").replaceChildren(...rows);
+function show() {
+  const current = cameras.find((camera) => camera.name === chosen()) ?? cameras[0];
+  list.show(cameras, current?.name);
+  byId("main").hidden = !current;
+  if (!current) {
+    setText(byId("trouble"), "There is no camera.");
+    byId("trouble").hidden = false;
+    return null;
+  }
+  document.title = `${current.name} · Pinhole`;
+  setText(byId("name"), current.name);
+  const { level, text } = stateOf(current);
+  setBadge(byId("state"), level, text);
+  picture.show(current);
+  chain.show(current.name, current.chain);
+  facts.show(current, state);
+  return current;
 }
 
 async function poll() {
-  const trouble = document.getElementById("trouble");
+  clearTimeout(timer);
   try {
-    const { cameras } = await ask("/api/v1/cameras");
+    chain ??= new ChainEditor((await read("/api/v1/ops")).ops);
+    [state, { cameras }] = await Promise.all([read("/api/v1/state"), read("/api/v1/cameras")]);
+    setText(byId("machine"), `${state.version} · ${state.device.name} · memory ${state.device.memory}`);
+    byId("trouble").hidden = true;
     const back = !reachable;
     reachable = true;
-    trouble.hidden = true;
-    for (const [name, card] of cards) {
-      if (!cameras.some((camera) => camera.name === name)) {
-        card.element.remove();
-        cards.delete(name);
-      }
-    }
-    await Promise.all(cameras.map(async (camera) => {
-      const card = cards.get(camera.name) ?? makeCard(camera.name);
-      if (back) play(card);
-      show(card, camera);
-      showLatency(card, await ask(`/api/v1/cameras/${encodeURIComponent(camera.name)}/latency`));
-    }));
+    const current = show();
+    if (back) picture.restart();
+    if (current) await Promise.all([latency.update(current.name), configuration.update(cameras)]);
   } catch (error) {
-    reachable = false;
-    setText(trouble, `The service does not answer (${error.message}). Trying again.`);
-    trouble.hidden = false;
+    failed(error);
   }
-  setTimeout(poll, document.hidden ? 5 * POLL_MS : POLL_MS);
+  clearTimeout(timer);
+  timer = setTimeout(poll, document.hidden ? HIDDEN_POLL_MS : POLL_MS);
 }
 
-async function machine() {
-  const state = await ask("/api/v1/state");
-  setText(document.getElementById("machine"),
-    `${state.version} · ${state.device.name} · memory: ${state.device.reason}`);
+function failed(error) {
+  if (error.status === 401) {
+    setText(byId("trouble"), "The token is needed: open this page once as /?token=TOKEN.");
+  } else if (error.status === 404) {
+    return; // a camera that was just removed; the next answer tells
+  } else {
+    reachable = false;
+    picture.unreachable();
+    setText(byId("trouble"), error.status ? `The service refuses: ${error.message}` : "The service does not answer. Trying again.");
+  }
+  byId("trouble").hidden = false;
+  if (!error.status) console.warn(error);
 }
 
-machine().catch(() => {}).finally(poll);
+// Not by its address: the part behind # names the camera.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  byId("picture").focus();
+});
+addEventListener("hashchange", () => {
+  if (cameras.some((camera) => camera.name === chosen())) poll();
+});
+document.addEventListener("visibilitychange", () => { if (!document.hidden) poll(); });
+poll();

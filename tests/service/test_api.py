@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import time
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import cv2
 import numpy as np
 import pytest
+import yaml
 
+from kernels.device import HostDevice
 from kernels.registry import all_ops
+from pipeline.camera import CameraConfig
+from pipeline.engine import Engine
 from pipeline.sources import all_sources
+from service.config import load
 from service.describe import STAGES
+from service.routes.configuration import configuration_yaml
 from tests.helpers.inprocess import Served
 from tests.helpers.sequence_code import read_codes
 
@@ -23,7 +32,8 @@ pytestmark = pytest.mark.leaks_allowed("the shared service makes its worker thre
 READABLE = [
     "/", "/health/live", "/health/ready", "/metrics", "/api/v1/state", "/api/v1/ops", "/api/v1/sources",
     "/api/v1/cameras", "/api/v1/cameras/one", "/api/v1/cameras/one/chain", "/api/v1/cameras/one/latency",
-    "/cameras/one/snapshot", "/snapshot", "/?action=snapshot", "/openapi.json", "/static/page.js", "/favicon.ico",
+    "/api/v1/configuration", "/cameras/one/snapshot", "/snapshot", "/?action=snapshot", "/openapi.json",
+    "/static/page.js", "/static/vendor/uPlot.iife.min.js", "/favicon.ico",
 ]  # fmt: skip
 
 
@@ -95,6 +105,48 @@ def test_latency_has_every_stage_and_null_for_what_was_not_measured(served: Serv
     assert 0 < total["min_ms"] <= total["p50_ms"] <= total["p90_ms"] <= total["p99_ms"] <= total["max_ms"]
     assert encode["count"] > 0
     assert gpu == {"count": 0, **dict.fromkeys(set(total) - {"count"})}
+
+
+def test_latency_buckets_are_what_the_percentiles_are_made_of(served: Served) -> None:
+    served.get("/cameras/one/snapshot")
+    plain = served.get("/api/v1/cameras/one/latency").json()["stages"]
+    assert all("buckets" not in stage for stage in plain.values())
+    for name, stage in served.get("/api/v1/cameras/one/latency?buckets=true").json()["stages"].items():
+        middles, counts = [m for m, _ in stage["buckets"]], [n for _, n in stage["buckets"]]
+        assert middles == sorted(set(middles))
+        assert sum(counts) == stage["count"]
+        if stage["count"]:
+            seen = list(itertools.accumulate(counts))
+            middle = next(m for m, below in zip(middles, seen, strict=True) if below >= stage["count"] / 2)
+            assert middle == pytest.approx(stage["p50_ms"], rel=1 / 16, abs=1e-3), name
+    assert_problem(served.get("/api/v1/cameras/one/latency?buckets=perhaps"), 422, "buckets")
+    assert_problem(served.get("/api/v1/cameras/one/latency?bucket=true"), 422, "bucket", "buckets")
+
+
+def test_the_configuration_makes_the_same_cameras_again(served: Served, tmp_path: Path) -> None:
+    reply = served.get("/api/v1/configuration")
+    assert reply.headers["content-type"] == "application/yaml"
+    file = tmp_path / "pinhole.yaml"
+    file.write_bytes(reply.body)
+    cameras = {camera.name: camera for camera in load({}, dict, file, {}).cameras}
+    assert list(cameras) == ["one", "two"]
+    for name, camera in cameras.items():
+        running = served.engine.get(name)
+        assert camera.uri == running.config.uri
+        assert camera.chain.to_json() == running.chain.to_json()
+        assert (camera.slots, camera.wait, camera.stale_after_s) == (6, "block", running.config.stale_after_s)
+
+
+def test_b77_the_configuration_shows_no_credentials_and_says_so() -> None:
+    engine = Engine(HostDevice())
+    engine.add(CameraConfig("door", f"opencv://?name={quote('rtsp://u:p%40ss@127.0.0.1:1/x', safe='')}"), start=False)
+    engine.add(CameraConfig("card", "testcard://"), start=False)
+    text = configuration_yaml(engine.cameras.values())
+    assert "p%40ss" not in text
+    assert "p@ss" not in text
+    assert text.startswith("# Put the credentials back into the uri of door.")
+    assert yaml.safe_load(text)["cameras"]["card"]["uri"] == "testcard://"
+    engine.stop()
 
 
 def test_a_chain_is_replaced_as_a_whole_and_frames_say_by_which(served: Served) -> None:
@@ -217,6 +269,8 @@ def test_an_unknown_camera_is_404_and_the_known_ones_are_named(served: Served, n
     [
         "/static/..%2f..%2fetc%2fpasswd", "/static/%2e%2e/%2e%2e/etc/passwd", "/static/../app.py", "/static/%00",
         "/static//etc/passwd", "/static/%252e%252e%252fapp.py", "/static/page.js%00.css", "/static/", "/static/..",
+        "/static/vendor/..%2fpage.js", "/static/vendor/",
+        "/static/vendor%2fuPlot.iife.min.js.map", "/static/vendor/../../app.py",
         "/cameras/..%2f..%2f..%2fetc%2fpasswd/snapshot", "/cameras/%2e%2e/snapshot", "/cameras//snapshot",
         "/snapshot/..%2f..%2fetc%2fpasswd", "/..%2f..%2fetc%2fpasswd", "/%2e%2e/%2e%2e/etc/passwd",
     ],
@@ -247,6 +301,8 @@ def test_the_page_needs_nothing_from_elsewhere(served: Served) -> None:
     assert "default-src 'self'" in page.headers["content-security-policy"]
     for match in re.findall(rb'(?:src|href)="([^"]+)"', page.body):
         path = match.decode()
+        if path.startswith("#"):
+            continue
         assert path.startswith("/"), path
         if path != "/stream":
             assert served.get(path).status == 200, path

@@ -1,0 +1,86 @@
+// Stacked areas over the last minute, one for each stage: the height is what the stages take together.
+
+const SECONDS = 60;
+const HEIGHT_REM = 13;
+
+export class StackedChart {
+  #element;
+  #names;
+  #points = []; // the newest last; each {name: {p50, p99}}
+  #quantile = "p50";
+  #plot = null;
+
+  constructor(element, names) {
+    this.#element = element;
+    this.#names = names;
+    new ResizeObserver(() => this.#plot?.setSize(this.#size())).observe(element);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#draw(true));
+  }
+
+  clear() {
+    this.#points = [];
+    this.#draw();
+  }
+
+  add(point) {
+    this.#points.push(point);
+    if (this.#points.length > SECONDS + 1) this.#points.shift();
+    this.#draw();
+  }
+
+  show(quantile) {
+    this.#quantile = quantile;
+    this.#draw();
+  }
+
+  // Columns of uPlot: seconds before now, then each stage on top of those before it.
+  #columns() {
+    const empty = SECONDS + 1 - this.#points.length;
+    const times = Array.from({ length: SECONDS + 1 }, (_, i) => i - SECONDS);
+    const sums = this.#points.map(() => 0);
+    const stacked = this.#names.map((name) => [
+      ...Array(empty).fill(null),
+      ...this.#points.map((point, i) => (sums[i] += point[name]?.[this.#quantile] ?? 0)),
+    ]);
+    return [times, ...stacked];
+  }
+
+  #size() {
+    const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+    return { width: this.#element.clientWidth, height: Math.round(HEIGHT_REM * rem) };
+  }
+
+  #draw(anew = false) {
+    if (anew) {
+      this.#plot?.destroy();
+      this.#plot = null;
+    }
+    if (this.#plot) this.#plot.setData(this.#columns());
+    else if (this.#element.clientWidth > 0) this.#plot = new uPlot(this.#options(), this.#columns(), this.#element);
+  }
+
+  #options() {
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+    const rem = parseFloat(style.fontSize);
+    const axis = {
+      stroke: colour("quiet"), font: `${Math.round(0.8 * rem)}px system-ui, sans-serif`,
+      grid: { stroke: colour("line"), width: 1 }, ticks: { show: false },
+    };
+    // Drawn from the tallest sum down, so that each smaller one covers the lower part of the larger.
+    return {
+      ...this.#size(),
+      legend: { show: false },
+      cursor: { show: false },
+      scales: { x: { time: false, range: [-SECONDS, 0] }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+      axes: [
+        { ...axis, size: 1.8 * rem, values: (_, ticks) => ticks.map((s) => (s === 0 ? "now" : `${s} s`)) },
+        { ...axis, size: 3.4 * rem, values: (_, ticks) => ticks.map((ms) => `${+ms.toFixed(2)} ms`) },
+      ],
+      series: [{}, ...this.#names.map((name) => ({
+        stroke: colour(`stage-${name}`), fill: colour(`stage-${name}`), width: 1, points: { show: false },
+      }))],
+      bands: this.#names.slice(1).map((_, i) => ({ series: [i + 2, i + 1] })),
+    };
+  }
+}

@@ -1,0 +1,59 @@
+// In which memory frames lie, on which device, and how many of their bytes are moved.
+import { byId, make, setText } from "./dom.js";
+import { whole } from "./cameras.js";
+
+const sum = (counts) => Object.values(counts).reduce((total, count) => total + count, 0);
+
+export function bytes(count) {
+  if (count < 1000) return `${Math.round(count)} B`;
+  const [unit, size] = count < 1e6 ? ["kB", 1e3] : count < 1e9 ? ["MB", 1e6] : ["GB", 1e9];
+  return `${(count / size).toPrecision(3)} ${unit}`;
+}
+
+const image = (spec) => (spec ? `${spec.width}×${spec.height} ${spec.format}` : "–");
+
+export class Facts {
+  #last = null;
+  #cells = new Map();
+
+  show(camera, state) {
+    const now = {
+      name: camera.name, captured: camera.frames.captured, processed: camera.frames.processed,
+      copied: sum(camera.copied_bytes), in: camera.link_bytes.in, out: camera.link_bytes.out,
+    };
+    const last = this.#last?.name === now.name && this.#last.captured <= now.captured ? this.#last : null;
+    // Of the frames since the last answer; since the start where there were none.
+    const each = (key, frames) => {
+      const few = last && now[frames] > last[frames];
+      const count = few ? now[frames] - last[frames] : now[frames];
+      return count ? bytes((few ? now[key] - last[key] : now[key]) / count) : "–";
+    };
+    const linked = state.device.backend === "cuda";
+    this.#set("memory strategy", state.device.memory);
+    this.#set("device", state.device.name);
+    this.#set("why", state.device.reason);
+    this.#set("copied per frame", each("copied", "captured"));
+    this.#set("link in per frame", linked ? each("in", "processed") : "no link");
+    this.#set("link out per frame", linked ? each("out", "processed") : "no link");
+    this.#set("source", image(camera.source));
+    this.#set("result", image(camera.result));
+    this.#set("ring", camera.ring ? `${camera.ring.slots} slots, ${bytes(camera.ring.nbytes)}` : "–");
+    this.#set("pinned memory", bytes(state.held_bytes.pinned));
+    this.#set("frames processed", whole(camera.frames.processed));
+    this.#set("dropped", Object.entries(camera.frames.dropped).map(([reason, n]) => `${whole(n)} ${reason}`).join(", ") || "0");
+    this.#set("viewers", whole(camera.viewers.live));
+    this.#set("reconnects", whole(camera.reconnects));
+    this.#set("from", camera.uri);
+    this.#last = now;
+  }
+
+  #set(term, value) {
+    let cell = this.#cells.get(term);
+    if (!cell) {
+      cell = make("dd");
+      byId("facts").append(make("div", { className: term === "why" || term === "from" ? "wide" : "" }, make("dt", {}, term), cell));
+      this.#cells.set(term, cell);
+    }
+    setText(cell, value);
+  }
+}

@@ -1,0 +1,96 @@
+// A control made from the JSON Schema of one parameter: slider and number, check box, choice, or text.
+import { make, setText } from "./dom.js";
+
+let made = 0;
+
+// The schema itself behind references and "or null".
+function resolved(schema, definitions) {
+  const choice = (schema.anyOf ?? schema.allOf)?.find((option) => option.type !== "null");
+  const inner = schema.$ref ? definitions?.[schema.$ref.split("/").at(-1)] : choice;
+  return inner ? { ...resolved(inner, definitions), ...schema } : schema;
+}
+
+// changed(value) is called with each value that the user chooses. Returns {element, set, refuse}.
+export function makeField(name, rawSchema, definitions, changed) {
+  const schema = resolved(rawSchema, definitions);
+  const id = `field-${++made}`;
+  const hint = make("span", { id: `${id}-hint`, className: "hint quiet", role: "none" });
+  const field = { element: null, name };
+  const meaning = schema.description ?? "";
+  setText(hint, meaning);
+
+  const clear = () => {
+    if (!hint.classList.contains("error")) return;
+    hint.classList.remove("error");
+    hint.removeAttribute("role");
+    setText(hint, meaning);
+    for (const input of controls.inputs) input.removeAttribute("aria-invalid");
+  };
+  const controls = controlsOf(schema, id, (value) => { clear(); changed(value); });
+  for (const input of controls.inputs) input.setAttribute("aria-describedby", hint.id);
+
+  field.set = controls.set;
+  // Say what is wrong, where the meaning stands otherwise: nothing moves.
+  field.refuse = (text) => {
+    hint.classList.add("error");
+    hint.setAttribute("role", "alert");
+    setText(hint, text);
+    for (const input of controls.inputs) input.setAttribute("aria-invalid", "true");
+  };
+  const label = make("label", { htmlFor: id }, name);
+  field.element = make("div", { className: `field ${controls.kind}` }, label, ...controls.elements, hint);
+  return field;
+}
+
+function controlsOf(schema, id, changed) {
+  if (schema.enum || "const" in schema) return choice(schema.enum ?? [schema.const], id, changed);
+  if (schema.type === "boolean") return check(id, changed);
+  if (schema.type === "integer" || schema.type === "number") return number(schema, id, changed);
+  return text(id, changed);
+}
+
+function choice(values, id, changed) {
+  const select = make("select", { id }, ...values.map((value) => make("option", { value: String(value) }, String(value))));
+  select.addEventListener("change", () => changed(values[select.selectedIndex]));
+  return { kind: "choice", inputs: [select], elements: [select], set: (value) => { select.value = String(value); } };
+}
+
+function check(id, changed) {
+  const box = make("input", { id, type: "checkbox" });
+  box.addEventListener("change", () => changed(box.checked));
+  return { kind: "check", inputs: [box], elements: [box], set: (value) => { box.checked = value; } };
+}
+
+function text(id, changed) {
+  const input = make("input", { id, type: "text", autocomplete: "off" });
+  input.addEventListener("change", () => changed(input.value));
+  return { kind: "text", inputs: [input], elements: [input], set: (value) => { input.value = value ?? ""; } };
+}
+
+function number(schema, id, changed) {
+  const unit = schema["x-unit"] ?? "";
+  const step = schema["x-step"] ?? (schema.type === "integer" ? 1 : "any");
+  const low = schema.minimum ?? schema.exclusiveMinimum;
+  const high = schema.maximum ?? schema.exclusiveMaximum;
+  const bounds = { ...(low !== undefined && { min: low }), ...(high !== undefined && { max: high }) };
+  const typed = make("input", { id, type: "number", inputMode: "decimal", autocomplete: "off", ...bounds, step });
+  const slider = bounds.min !== undefined && bounds.max !== undefined
+    ? make("input", { type: "range", ...bounds, step: step === "any" ? (high - low) / 200 : step }) : null;
+  const title = schema.title ?? "value";
+  slider?.setAttribute("aria-label", unit ? `${title} in ${unit}` : title);
+  slider?.addEventListener("input", () => {
+    typed.value = slider.value;
+    changed(Number(slider.value));
+  });
+  // What is typed counts when it is done; the service says whether it is allowed, so "" goes there too, as null.
+  typed.addEventListener("change", () => changed(typed.value === "" ? null : Number(typed.value)));
+  return {
+    kind: slider ? "number slider" : "number",
+    inputs: slider ? [slider, typed] : [typed],
+    elements: [...(slider ? [slider] : []), typed, make("span", { className: "unit quiet" }, unit)],
+    set: (value) => {
+      typed.value = value;
+      if (slider) slider.value = value;
+    },
+  };
+}

@@ -1,0 +1,134 @@
+// The live picture: Motion JPEG in an <img>, stopped while paused or out of sight, and honest about having none.
+import { problemOf } from "./api.js";
+import { byId, setBadge, setText } from "./dom.js";
+import { ageText } from "./cameras.js";
+
+const RETRY_MS = 2000;
+const STEP_PX = 320; // windows of about the same size share one rendition
+const OLD_MS = 1000;
+
+export class LivePicture {
+  #image = byId("live");
+  #frozen = byId("frozen");
+  #camera = null;
+  #view = "result";
+  #width = 0;
+  #paused = false;
+  #retry = 0;
+  #trouble = ""; // why the stream itself does not come
+  #age = null; // {ms, at}: what the service said and when
+
+  constructor() {
+    this.#image.addEventListener("error", () => this.#failed());
+    this.#image.addEventListener("load", () => { this.#trouble = ""; });
+    document.addEventListener("visibilitychange", () => this.#update());
+    new ResizeObserver(() => this.#resized()).observe(byId("screen"));
+    for (const radio of document.querySelectorAll("input[name=view]")) {
+      radio.addEventListener("change", () => { this.#view = radio.value; this.#play(); });
+    }
+    byId("pause").addEventListener("click", () => {
+      this.#paused = !this.#paused;
+      setText(byId("pause"), this.#paused ? "Play" : "Pause");
+      this.#update();
+    });
+  }
+
+  // What the service says of the chosen camera now.
+  show(camera) {
+    if (camera.name !== this.#camera) {
+      this.#camera = camera.name;
+      this.#image.alt = `Live picture of ${camera.name}`;
+      this.#frozen.width = 0;
+      this.#trouble = "";
+      this.#play();
+    }
+    const size = (this.#view === "source" ? camera.source : camera.result) ?? camera.source;
+    if (size) byId("screen").style.aspectRatio = `${size.width} / ${size.height}`;
+    this.#age = camera.age_ms === null ? null : { ms: camera.age_ms, at: performance.now() };
+    const tooOld = Math.max(OLD_MS, 3000 / (camera.source?.nominal_fps || 30));
+    const ended = camera.state === "ended";
+    this.#showAge(tooOld, ended);
+    const reasons = camera.cause || (camera.ready ? "" : camera.reasons.join("; "));
+    this.#say(this.#trouble || (reasons && `${camera.state}: ${reasons}`) || (ended ? "The source has ended; this is its last frame." : ""));
+  }
+
+  // The service does not answer: the picture only gets older.
+  unreachable() {
+    this.#showAge(OLD_MS, false);
+    this.#say("The service does not answer; this picture is not live.");
+  }
+
+  // It answers again: a stream that broke meanwhile does not come back by itself.
+  restart() {
+    this.#play();
+  }
+
+  #showAge(tooOld, ended) {
+    if (this.#age === null) {
+      setBadge(byId("age"), "bad", "no frame yet");
+      return;
+    }
+    const ms = this.#age.ms + performance.now() - this.#age.at;
+    setBadge(byId("age"), ended ? "warn" : ms > tooOld ? "bad" : "good", `${ageText(ms)} old`);
+  }
+
+  #say(text) {
+    const shown = this.#paused ? "Paused" : text;
+    setText(byId("message"), shown);
+    byId("message").hidden = !shown;
+  }
+
+  #update() {
+    if (this.#paused || document.hidden) this.#stop();
+    else if (!this.#image.hasAttribute("src")) this.#play();
+    if (this.#paused) this.#say("");
+    else byId("message").hidden = true;
+  }
+
+  #wantedWidth() {
+    const pixels = byId("screen").clientWidth * Math.min(devicePixelRatio || 1, 2);
+    return Math.max(STEP_PX, Math.ceil(pixels / STEP_PX) * STEP_PX);
+  }
+
+  #play() {
+    clearTimeout(this.#retry);
+    if (this.#camera === null || this.#paused || document.hidden) return;
+    this.#width = this.#wantedWidth();
+    this.#image.src = `${this.#path()}?view=${this.#view}&width=${this.#width}&_=${Date.now()}`;
+  }
+
+  // The last picture stays on a canvas; without an address the browser ends the stream.
+  #stop() {
+    clearTimeout(this.#retry);
+    const { naturalWidth: width, naturalHeight: height } = this.#image;
+    if (this.#image.hasAttribute("src") && width) {
+      Object.assign(this.#frozen, { width, height });
+      this.#frozen.getContext("2d").drawImage(this.#image, 0, 0);
+    }
+    this.#image.removeAttribute("src");
+  }
+
+  #path() {
+    return `/cameras/${encodeURIComponent(this.#camera)}/stream`;
+  }
+
+  #resized() {
+    clearTimeout(this.#retry);
+    this.#retry = setTimeout(() => { if (this.#wantedWidth() !== this.#width) this.#play(); }, 500);
+  }
+
+  async #failed() {
+    if (!this.#image.hasAttribute("src")) return;
+    const camera = this.#camera;
+    clearTimeout(this.#retry);
+    this.#retry = setTimeout(() => this.#play(), RETRY_MS);
+    const asking = new AbortController();
+    const answer = await fetch(this.#path(), { signal: asking.signal }).catch(() => null);
+    const trouble = answer && !answer.ok ? (await problemOf(answer)).message : "";
+    asking.abort(); // if it is a stream after all, it is not wanted here
+    if (camera === this.#camera) {
+      this.#trouble = trouble;
+      this.#say(trouble || "The picture does not come; trying again.");
+    }
+  }
+}
