@@ -18,10 +18,12 @@ def test_the_packed_layout_of_each_format() -> None:
     layouts = {name: ImageSpec.make(format, 5, 3) for name, format in FORMATS.items()}
     assert {name: (spec.offsets, spec.strides, spec.nbytes) for name, spec in layouts.items()} == {
         "BGR8": ((0,), (15,), 45),
+        "RGB8": ((0,), (15,), 45),
         "GRAY8": ((0,), (5,), 15),
         "NV12": ((0, 15), (5, 6), 27),
         "I420": ((0, 15, 21), (5, 3, 3), 27),
         "YUYV": ((0,), (12,), 36),
+        "UYVY": ((0,), (12,), 36),
     }
 
 

@@ -16,14 +16,14 @@ GOOD = '''
 import numpy as np
 from kernels.op import OpParams, TableOp
 
-class InvertParams(OpParams):
+class NegativeParams(OpParams):
     pass
 
-class Invert(TableOp[InvertParams]):
+class Negative(TableOp[NegativeParams]):
     """Negative: out = 255 − in."""
 
-    name = "invert"
-    Params = InvertParams
+    name = "negative"
+    Params = NegativeParams
 
     def table(self, params):
         return np.arange(255, -1, -1, dtype=np.uint8)
@@ -58,13 +58,13 @@ def test_the_ops_are_found_by_file_name() -> None:
 
 
 def test_a_new_op_takes_one_file(write_op: WriteOp) -> None:
-    write_op("invert", GOOD)
-    assert find_op("invert").summary == "Negative: out = 255 − in."
+    write_op("negative", GOOD)
+    assert find_op("negative").summary == "Negative: out = 255 − in."
 
 
 def test_an_alias_of_a_type_in_an_ops_file_is_no_op(write_op: WriteOp) -> None:
-    write_op("invert", GOOD + "\nSizes = list[int]\n")  # what Python 3.10 takes for a type
-    assert find_op("invert").name == "invert"
+    write_op("negative", GOOD + "\nSizes = list[int]\n")  # what Python 3.10 takes for a type
+    assert find_op("negative").name == "negative"
 
 
 def test_files_that_start_with_an_underscore_are_no_ops(write_op: WriteOp) -> None:
@@ -73,16 +73,16 @@ def test_files_that_start_with_an_underscore_are_no_ops(write_op: WriteOp) -> No
 
 
 BROKEN = {
-    "a syntax error": (GOOD.replace("class Invert(", "class Invert["), "does not load: SyntaxError"),
+    "a syntax error": (GOOD.replace("class Negative(", "class Negative["), "does not load: SyntaxError"),
     "a missing import": ("import no_such_module\n" + GOOD, "does not load: ModuleNotFoundError"),
     "an error while it loads": (GOOD + "\n1 / 0\n", "does not load: ZeroDivisionError"),
     "no op": ("x = 1\n", "exactly one op, found 0"),
     "only an imported op": ("from kernels.ops.gamma import Gamma\n", "exactly one op, found 0"),
-    "two ops": (GOOD + "\nclass Second(Invert):\n    pass\n", "exactly one op, found 2"),
-    "another name": (GOOD.replace('name = "invert"', 'name = "negate"'), "set name = 'invert'"),
-    "no name": (GOOD.replace('    name = "invert"\n', ""), "set name = 'invert'"),
-    "no parameters": (GOOD.replace("    Params = InvertParams\n", ""), "Params to its parameter model"),
-    "parameters of a foreign class": (GOOD.replace("Params = InvertParams", "Params = dict"), "its parameter model"),
+    "two ops": (GOOD + "\nclass Second(Negative):\n    pass\n", "exactly one op, found 2"),
+    "another name": (GOOD.replace('name = "negative"', 'name = "negate"'), "set name = 'negative'"),
+    "no name": (GOOD.replace('    name = "negative"\n', ""), "set name = 'negative'"),
+    "no parameters": (GOOD.replace("    Params = NegativeParams\n", ""), "Params to its parameter model"),
+    "parameters of a foreign class": (GOOD.replace("Params = NegativeParams", "Params = dict"), "its parameter model"),
     "a method that is missing": (GOOD.replace("def table", "def tabel"), "abstract method"),
 }
 
@@ -90,12 +90,12 @@ BROKEN = {
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_broken_op_stops_the_start_up_and_names_its_file(write_op: WriteOp, fault: str) -> None:
     text, message = BROKEN[fault]
-    module = write_op("invert", text)
+    module = write_op("negative", text)
     with pytest.raises(PinholeError, match=module) as caught:
         registry.all_ops()
     assert message in str(caught.value)
     with pytest.raises(PinholeError, match=module):
-        load_op(module, "invert")
+        load_op(module, "negative")
 
 
 def test_an_unknown_op_names_the_nearest() -> None:
