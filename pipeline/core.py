@@ -186,6 +186,7 @@ class Core:
                     keep=Keep.NEWEST if source.live else Keep.ALL,
                     on_done=self.notify,
                     tally=self.counters.dropped,
+                    plan=executor.plan,
                 )
             except BaseException:
                 executor.close()
@@ -225,7 +226,7 @@ class Core:
                 self.chain = chain
                 return chain
             reuse = work.executor.plan.accepts(chain.steps)
-            executor = work.executor if reuse else compile_chain(self.device, self.config, chain, work.source)
+            executor = work.executor if reuse else self._compile_for(work, chain)
             try:
                 check_room(self.device, work.executor, executor, self.config.slots)
             except BaseException:
@@ -242,6 +243,16 @@ class Core:
             if not swapped and not reuse:
                 executor.close()
         return chain
+
+    def _compile_for(self, work: Work, chain: Chain) -> Executor:
+        """An executor for another chain on the same ring, whose slots then have room for its results."""
+        executor = compile_chain(self.device, self.config, chain, work.source)
+        try:
+            work.ring.reserve(executor.plan)
+        except BaseException:
+            executor.close()
+            raise
+        return executor
 
     def take_superseded(self, using: Executor) -> list[Executor]:
         """Executors that nothing will use again, to be closed by the stage thread."""

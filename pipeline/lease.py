@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from kernels.device import Completion
 from kernels.errors import PinholeError
 from kernels.image import ImageView
-from kernels.plan import Plan, result_nbytes
+from kernels.plan import Plan
 from pipeline.frame import Frame
 from pipeline.slot import Slot
 
@@ -109,7 +109,9 @@ class ProcessLease(Lease):
         Raises:
             OutOfMemoryError: abandon the lease then.
         """
-        return self._held().shape_result(plan.result, result_nbytes(plan))
+        slot = self._held()
+        view = slot.fits(plan.result)
+        return view if view is not None else self._ring.shape_result(slot, plan)
 
     def finish(self, completion: Completion) -> None:
         """Hand the result to the readers, as the newest; never waits.

@@ -15,8 +15,9 @@ from typing import ClassVar
 from kernels.chain import Chain
 from kernels.device import Completion, Device
 from kernels.errors import DeviceFailedError, InputError, PinholeError
-from kernels.image import ImageSpec
-from kernels.plan import make_plan, result_nbytes, slot_source_spec
+from kernels.image import ImageSpec, ImageView
+from kernels.memory import HostMemory
+from kernels.plan import Plan, make_plan, result_nbytes, slot_source_spec
 from pipeline.config import MAX_SLOTS, MIN_SLOTS
 from pipeline.frame import Frame
 from pipeline.lease import ProcessLease, ReadLease, WriteLease
@@ -59,8 +60,10 @@ class Ring:
         keep: Keep = Keep.NEWEST,
         on_done: Callable[[], None] | None = None,
         tally: Tally | None = None,
+        plan: Plan | None = None,
     ) -> None:
-        """Allocate all slots for pictures of ``source``; drops are counted in ``tally``, if given.
+        """Allocate all slots for pictures of ``source`` and the results of ``plan`` (else: of a chain that keeps the
+        size). Drops are counted in ``tally``, if given.
 
         Raises:
             InputError: the number of slots.
@@ -73,7 +76,9 @@ class Ring:
         self.keep = keep
         self._on_done = on_done
         self._tally = tally if tally is not None else Tally()
-        self._table = SlotTable(_allocate(device, self.source, slots), self._tally)
+        self._device = device
+        nbytes = result_nbytes(make_plan(Chain(), self.source) if plan is None else plan)
+        self._table = SlotTable(_allocate(device, self.source, nbytes, slots), self._tally)
         self._lock = threading.Lock()
         self._published = threading.Condition(self._lock)
         self._done = threading.Condition(self._lock)
@@ -184,6 +189,36 @@ class Ring:
             self._wake()
         self._poll()
         self._release_memory()
+
+    def reserve(self, plan: Plan) -> None:
+        """Give every slot room for a plan's result before the plan is used, so that a lack of memory shows now.
+
+        Raises:
+            OutOfMemoryError: nothing has changed.
+        """
+        nbytes = result_nbytes(plan)
+        with self._lock:
+            small = [] if self._table.retired else [slot for slot in self._table.slots if slot.room() < nbytes]
+        new: list[HostMemory] = []
+        over: list[HostMemory] = []
+        try:
+            for _ in small:
+                new.append(self._device.allocate_slot(nbytes))
+            with self._lock:
+                if not self._table.retired:
+                    for slot in small:
+                        if slot.spare is not None:
+                            over.append(slot.spare)
+                        slot.spare = new.pop()
+        finally:
+            for memory in (*new, *over):
+                memory.close()
+
+    def shape_result(self, slot: Slot, plan: Plan) -> ImageView:
+        """See :meth:`ProcessLease.result`."""
+        with self._lock:
+            spare, slot.spare = slot.spare, None
+        return slot.shape_result(plan.result, result_nbytes(plan), spare)
 
     def latest(self) -> ReadLease | None:
         """The newest result; None before the first and once the ring is closed. Never waits."""
@@ -351,9 +386,8 @@ class Ring:
                 self._freed.notify_all()
 
 
-def _allocate(device: Device, spec: ImageSpec, count: int) -> list[Slot]:
-    """Slots with room for the result of a chain that does not change the picture's size; all or nothing."""
-    nbytes = result_nbytes(make_plan(Chain(), spec))
+def _allocate(device: Device, spec: ImageSpec, nbytes: int, count: int) -> list[Slot]:
+    """Slots with room for results of ``nbytes``; all or nothing."""
     slots: list[Slot] = []
     try:
         for _ in range(count):

@@ -33,6 +33,7 @@ class Slot:
         self.holds = 0  # read leases, the ring's own included
         self.pending: list[Completion] = []
         self.frame: Frame | None = None
+        self.spare: HostMemory | None = None  # for the next result that does not fit, allocated ahead
         self._memory: HostMemory = device.allocate_slot(spec.nbytes)
         try:
             self._result_memory: HostMemory | None = device.allocate_slot(result_nbytes)
@@ -54,24 +55,31 @@ class Slot:
         """Bytes held now."""
         if self.state is SlotState.RELEASED:
             return 0
-        return self._memory.nbytes + (self._result_memory.nbytes if self._result_memory is not None else 0)
+        owners = (self._memory, self._result_memory, self.spare)
+        return sum(memory.nbytes for memory in owners if memory is not None)
 
-    def shape_result(self, spec: ImageSpec, nbytes: int) -> ImageView:
-        """The result view for that specification; allocates only if it needs more than the slot has.
+    def room(self) -> int:
+        """The largest result, in bytes, that needs no allocation."""
+        return max(memory.nbytes if memory is not None else 0 for memory in (self._result_memory, self.spare))
+
+    def fits(self, spec: ImageSpec) -> ImageView | None:
+        """The result view, if it is of that specification."""
+        result = self.result
+        # Mostly the very same specification: comparing all its fields would cost each frame some microseconds.
+        return result if result is not None and (result.spec is spec or result.spec == spec) else None
+
+    def shape_result(self, spec: ImageSpec, nbytes: int, spare: HostMemory | None) -> ImageView:
+        """A result view of that specification, in what the slot has, or ``spare``, or else newly allocated memory.
 
         Raises:
             OutOfMemoryError: the slot is then without a result buffer.
         """
-        result = self.result
-        # Mostly the very same specification: comparing all its fields would cost each frame some microseconds.
-        if result is not None and (result.spec is spec or result.spec == spec):
-            return result
-        memory = self._result_memory
-        if memory is None or memory.nbytes < nbytes:
-            self.result = self.result_read_only = self._result_memory = None
-            if memory is not None:
-                memory.close()
-            memory = self._result_memory = self._device.allocate_slot(nbytes)
+        owners = sorted((m for m in (self._result_memory, spare) if m is not None), key=lambda m: m.nbytes)
+        memory = owners.pop() if owners and owners[-1].nbytes >= nbytes else None
+        self.result = self.result_read_only = self._result_memory = None
+        for small in owners:
+            small.close()
+        memory = self._result_memory = self._device.allocate_slot(nbytes) if memory is None else memory
         self.result = ImageView(spec, memory.array, memory.dev_ptr)
         self.result_read_only = _read_only(self.result)
         return self.result
@@ -80,9 +88,9 @@ class Slot:
         """Give the memory back; blocks as long as the driver does. The views must not keep it mapped."""
         del self.source, self.source_read_only
         self.result = self.result_read_only = None
-        self._memory.close()
-        if self._result_memory is not None:
-            self._result_memory.close()
+        for memory in (self._memory, self._result_memory, self.spare):
+            if memory is not None:
+                memory.close()
 
 
 def _read_only(view: ImageView) -> ImageView:

@@ -406,6 +406,27 @@ def test_a_chain_that_cannot_be_made_is_refused_and_the_old_one_goes_on() -> Non
     assert device.open == 0
 
 
+def test_a_bigger_result_that_finds_no_memory_is_refused_and_what_runs_goes_on() -> None:
+    device = Compiling()
+    with camera_of(endless(0.002), device=device) as camera:
+        until_processed(camera, 2)
+        device.fail_allocation = FULL
+        with pytest.raises(OutOfMemoryError):
+            camera.set_chain([{"op": "resize", "params": {"width": 4000, "height": 3000}}])
+        assert camera.chain.version == 1
+        until_processed(camera, camera.statistics().processed + 20)
+        assert camera.state is CameraState.RUNNING
+        device.fail_allocation = None
+        camera.set_chain([{"op": "resize", "params": {"width": 400, "height": 300}}])
+        device.fail_allocation = FULL  # nothing more is needed: every slot has room already
+        until_processed(camera, camera.statistics().processed + 20)
+        lease = camera.latest()
+        assert lease is not None
+        with lease:
+            assert (lease.result.spec.width, lease.result.spec.height) == (400, 300)
+    assert device.open == 0
+
+
 def test_the_new_chain_is_compiled_by_the_caller_while_the_old_one_runs_and_closed_by_the_stage() -> None:
     device = Compiling()
     with camera_of(endless(0.005), device=device) as camera:

@@ -15,7 +15,7 @@ from kernels.errors import DeviceFailedError, InputError, OutOfMemoryError
 from kernels.formats import BGR8, I420, NV12
 from kernels.image import PLANE_ALIGNMENT
 from kernels.memory import HostMemory
-from kernels.plan import make_plan
+from kernels.plan import make_plan, result_nbytes
 from pipeline.lease import LeaseConsumedError, ReadLease
 from pipeline.ring import Keep, Ring, RingClosed
 from tests.pipeline.fakes import SlowCompletion, as_completion, assert_slots_back, frame, held, image, settled, until
@@ -527,6 +527,45 @@ def test_a_bigger_result_is_allocated_once_per_slot_and_a_failure_keeps_the_slot
         again.result(plan)
         assert held(device) == first
         again.finish(DoneNow())
+    assert ring.close(1)
+
+
+def test_room_for_a_bigger_result_is_made_ahead_or_refused_as_a_whole(
+    device: NullDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring = Ring(device, image(8, 8), slots=4)
+    before = held(device)
+    big, huge = make_plan(Chain(), image(100, 100)), make_plan(Chain(), image(800, 800))
+    plain, calls = device.allocate_slot, iter(range(100))
+
+    def allocate(nbytes: int) -> HostMemory:
+        if next(calls) == 2:
+            raise OutOfMemoryError("pinned host memory", nbytes, 0, "lower the size")
+        return plain(nbytes)
+
+    monkeypatch.setattr(device, "allocate_slot", allocate)
+    with pytest.raises(OutOfMemoryError):
+        ring.reserve(big)
+    assert held(device) == before
+    ring.reserve(big)
+    ring.reserve(big)
+    reserved = held(device)
+    assert reserved == before + 4 * result_nbytes(big)
+    ring.reserve(huge)  # before the other was used
+    assert held(device) == before + 4 * result_nbytes(huge)
+    monkeypatch.setattr(device, "allocate_slot", lambda nbytes: pytest.fail("allocated on the frame path"))
+    small = make_plan(Chain(), image(3, 3))
+    for sequence in range(12):
+        publish(ring, sequence)
+        lease = ring.acquire_ready(0)
+        assert lease is not None
+        lease.result(small if sequence % 3 == 2 else huge).plane(0)[...] = 1
+        lease.finish(DoneNow())
+    assert ring.statistics().nbytes == held(device)
+    publish(ring, 12)
+    ring.retire()
+    monkeypatch.setattr(device, "allocate_slot", plain)
+    ring.reserve(make_plan(Chain(), image(900, 900)))  # a retired ring gets nothing any more
     assert ring.close(1)
 
 
