@@ -17,7 +17,7 @@ from pipeline.ring import Keep, Ring
 from pipeline.sources import redact, redact_text
 from pipeline.sources.base import Source, SourceFormat
 from pipeline.state import CameraState, check_move
-from pipeline.work import Work, check_room, compile_chain
+from pipeline.work import Work, compile_chain
 
 log = logging.getLogger("pinhole.camera")
 
@@ -227,11 +227,6 @@ class Core:
                 return chain
             reuse = work.executor.plan.accepts(chain.steps)
             executor = work.executor if reuse else self._compile_for(work, chain)
-            try:
-                check_room(self.device, work.executor, executor, self.config.slots)
-            except BaseException:
-                executor.close()
-                raise
             with self.changed:
                 self.chain = chain
                 swapped = self._open and self.work is not None

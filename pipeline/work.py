@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from kernels.chain import Chain
 from kernels.device import Device, Executor
 from kernels.op import OpParams
-from kernels.plan import chain_params, make_plan, result_nbytes, slot_source_spec
+from kernels.plan import chain_params, make_plan, slot_source_spec
 from pipeline.config import CameraConfig
 from pipeline.ring import Ring
 from pipeline.sources.base import SourceFormat
@@ -41,19 +40,3 @@ def compile_chain(device: Device, config: CameraConfig, chain: Chain, source: So
     """
     device.activate()
     return device.make_executor(make_plan(chain, slot_source_spec(source.image)), config.wait)
-
-
-def check_room(device: Device, old: Executor, new: Executor, slots: int) -> None:
-    """Where results grow, see that every slot's would fit: here a change can be refused, in the stage it cannot.
-
-    Allocates that much and gives it back, so it may take as long as an allocation does.
-
-    Raises:
-        OutOfMemoryError
-    """
-    nbytes = result_nbytes(new.plan)
-    if nbytes <= result_nbytes(old.plan):
-        return
-    with ExitStack() as trial:
-        for _ in range(slots):
-            trial.callback(device.allocate_slot(nbytes).close)
