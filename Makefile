@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 INSTALL = python=$(or $(PYTHON),$$(sh deploy/python.sh)) && $$python deploy/install.py --venv $(VENV)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test setup setup-dev programs check format bench clean
+.PHONY: help serve test setup setup-dev setup-bench programs check format bench clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z][a-z-]*\):.*##  *\(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -30,6 +30,9 @@ setup:  ## install alone: what serving needs, with CUDA if there is a GPU
 setup-dev:  ## install alone: what tests and linters need
 	@$(INSTALL) --cuda any video dev
 
+setup-bench:
+	@$(INSTALL) --cuda any video dev bench
+
 programs: setup-dev
 	@sh deploy/programs.sh $(VENV)/pinhole-programs
 
@@ -43,7 +46,7 @@ format: setup-dev  ## format the code and apply the linters' safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: setup-dev  ## run the benchmarks; tables and JSON go to build/benchmarks
+bench: setup-bench  ## run the benchmarks; tables and JSON go to build/benchmarks
 	$(BIN)/python -m tests.benchmarks $(ARGS)
 
 clean:  ## remove everything that was made here, the virtual environments too

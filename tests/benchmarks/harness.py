@@ -26,7 +26,17 @@ import psutil
 
 ROOT = Path(__file__).parents[2]
 RUNS = 5
-PACKAGES = ("numpy", "opencv-python-headless", "simplejpeg", "cupy-cuda13x", "cupy-cuda12x", "av", "fastapi", "uvicorn")
+PACKAGES = (
+    "numpy",
+    "opencv-python-headless",
+    "simplejpeg",
+    "cupy-cuda13x",
+    "cupy-cuda12x",
+    "av",
+    "fastapi",
+    "uvicorn",
+    "flask",
+)
 
 
 def arguments(description: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
