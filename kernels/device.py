@@ -10,8 +10,7 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, ClassVar, Literal, Protocol
 
 from kernels.errors import DeviceFailedError, DeviceUnavailableError, InputError, PinholeError
@@ -277,17 +276,30 @@ class CudaDevice(Device):
             runtime.memGetInfo()
 
 
-@contextmanager
-def cuda_errors(call: str) -> Iterator[None]:
-    """Map CUDA errors raised inside to DeviceFailedError: the one place where CuPy's error classes are known."""
-    from cupy.cuda import driver, runtime
+class CudaErrors:
+    """Maps CUDA errors raised inside to DeviceFailedError: the one place where CuPy's error classes are known.
 
-    try:
-        yield
-    except runtime.CUDARuntimeError as error:
-        raise failure(call, error.status, str(error)) from error
-    except driver.CUDADriverError as error:
-        raise failure(call, error.status, str(error)) from error
+    A class and not a generator, as three of them are on every frame's path.
+    """
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: str) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is None:
+            return
+        from cupy.cuda import driver, runtime
+
+        if isinstance(error, (runtime.CUDARuntimeError, driver.CUDADriverError)):
+            raise failure(self._call, error.status, str(error)) from error
+
+
+cuda_errors = CudaErrors
 
 
 # Codes after which the context is gone (CUDA runtime API, "cudaError"): illegal address, launch timeout,

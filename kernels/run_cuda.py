@@ -17,7 +17,7 @@ from kernels.compiler import compile_cubin
 from kernels.device import Completion, WaitMode, cuda_errors
 from kernels.errors import DeviceFailedError, InputError
 from kernels.formats import yuv_coefficients
-from kernels.image import ImageView, align_up
+from kernels.image import ImageSpec, ImageView, align_up
 from kernels.memory import DeviceMemory
 from kernels.op import OpParams, PixelOp, TableOp
 from kernels.plan import Plan, band_schedule, default_bands
@@ -121,12 +121,13 @@ class CudaExecutor:
     """
 
     def __init__(self, device: CudaDevice, plan: Plan, wait: WaitMode, bands: int | None = None) -> None:
-        from cupy.cuda import Event, Stream, function
+        from cupy.cuda import Event, Stream, driver, function
 
         self.plan = plan
         bands = (bands if plan.keeps_rows else 1) or default_bands(plan, device.integrated)
         self.bands = min(bands, -(-plan.source.height // 2))
         self._block = wait == "block"
+        self._launch = driver.launchKernel
         cubin = _cubin(generate(plan), device.architecture)
         with cuda_errors("cuModuleLoadData"):
             self._module = function.Module()
@@ -152,18 +153,15 @@ class CudaExecutor:
         self._spare: list[_Events] = []
         self._last: _Events | None = None
         self._applied: tuple[OpParams, ...] | None = None
+        self._accepted = (plan.source, plan.result)
         self._ingest: list[_Launch] = []
         self._ops: list[list[_Launch]] = []
         self._egress: list[_Launch] = []
 
     def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
         plan = self.plan
-        if source.spec != plan.source or result.spec != plan.result:
-            raise InputError(
-                "source",
-                f"{source.spec.describe()} to {result.spec.describe()} is not what the plan was made for",
-                f"{plan.source.describe()} to {plan.result.describe()}, with its strides",
-            )
+        if source.spec is not self._accepted[0] or result.spec is not self._accepted[1]:
+            self._accept(source.spec, result.spec)
         if source.dev_ptr is None or result.dev_ptr is None:
             raise InputError("source", "the pictures are not in memory that the GPU sees", "memory from allocate_slot")
         if params is not self._applied:
@@ -179,10 +177,19 @@ class CudaExecutor:
         self._last = events
         return CudaCompletion(events, self._spare)
 
-    def _launch_frame(self, events: _Events) -> None:
-        from cupy.cuda import driver
+    def _accept(self, source: ImageSpec, result: ImageSpec) -> None:
+        """Compared by value once; the slots of a ring share their specifications, and frames are many."""
+        plan = self.plan
+        if source != plan.source or result != plan.result:
+            raise InputError(
+                "source",
+                f"{source.describe()} to {result.describe()} is not what the plan was made for",
+                f"{plan.source.describe()} to {plan.result.describe()}, with its strides",
+            )
+        self._accepted = (source, result)
 
-        launch = driver.launchKernel
+    def _launch_frame(self, events: _Events) -> None:
+        launch = self._launch
         reading, computing, writing = self._reading, self._computing, self._writing
         banded = self.bands > 1
         if banded and self._last is not None:
@@ -316,44 +323,40 @@ class _Events:
 
 
 class CudaCompletion:
-    """Done when the frame's end event is reached. Any thread may ask; the first to see it returns the events."""
+    """Done when the frame's end event is reached. Any thread may ask."""
 
     def __init__(self, events: _Events, spare: list[_Events]) -> None:
         self._lock = threading.Lock()
         self._events: _Events | None = events
+        self._end = events.end
         self._spare = spare
+        self._over = False
         self._gpu_ns: int | None = None
 
     def done(self) -> bool:
-        events = self._events
-        if events is None:
-            return True
-        with cuda_errors("cudaEventQuery"):
-            if not events.end.done:
-                return False
-        self._finish(events)
-        return True
+        if not self._over:
+            with cuda_errors("cudaEventQuery"):
+                self._over = bool(self._end.done)
+        return self._over
 
     def wait(self) -> None:
-        events = self._events
-        if events is not None:
+        if not self._over:
             with cuda_errors("cudaEventSynchronize"):
-                events.end.synchronize()
-            self._finish(events)
+                self._end.synchronize()
+            self._over = True
 
     def gpu_ns(self) -> int | None:
-        return self._gpu_ns
-
-    def _finish(self, events: _Events) -> None:
+        """Asked once the frame is done and not while it is waited for; the first answer lets the events go."""
         from cupy.cuda import get_elapsed_time
 
-        with self._lock:
-            if self._events is None:
-                return
-            with cuda_errors("cudaEventElapsedTime"):
-                self._gpu_ns = int(get_elapsed_time(events.start, events.end) * 1e6)
-            self._events = None
-        self._spare.append(events)
+        if self._over and self._gpu_ns is None:
+            with self._lock:
+                if self._events is not None:
+                    with cuda_errors("cudaEventElapsedTime"):
+                        self._gpu_ns = int(get_elapsed_time(self._events.start, self._events.end) * 1e6)
+                    self._spare.append(self._events)
+                    self._events = None
+        return self._gpu_ns
 
 
 def _stencil_shared_bytes(radius: int, channels: int) -> int:

@@ -37,11 +37,15 @@ class StageLoop:
         self._has_link = core.device.backend == "cuda"
         self._spin = core.config.wait == "spin"
         self._spin_until_ns = 0
+        self._over = threading.Event()
         self.thread = threading.Thread(target=self._run, name=f"stage-{core.config.name}", daemon=True)
 
     def _run(self) -> None:
         core = self._core
+        ticker = threading.Thread(target=self._tick, name=f"tick-{core.config.name}", daemon=True)
         try:
+            if self._spin:
+                ticker.start()
             core.device.activate()
             while not self._halted.is_set():
                 self._step()
@@ -50,9 +54,18 @@ class StageLoop:
         except BaseException as error:  # the thread's border: it must not die silently
             core.fail_unexpectedly("stage", error)
         finally:
+            self._over.set()
+            if ticker.is_alive():
+                ticker.join()
             self._work = self._executor = None
             for executor in core.take_all_executors():
                 self._close(executor)
+
+    def _tick(self) -> None:
+        """Own thread, where the stage spins: it cannot look at the clock while it waits for a frame without the GIL."""
+        while not self._over.wait(TICK_S):
+            if (work := self._core.work) is not None:
+                work.ring.tick()
 
     def _step(self) -> None:
         """One frame, or a tick without one."""
