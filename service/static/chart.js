@@ -3,18 +3,26 @@
 const SECONDS = 60;
 const HEIGHT_REM = 13;
 
+const rootEm = () => parseFloat(getComputedStyle(document.documentElement).fontSize);
+
 export class StackedChart {
   #element;
   #names;
   #points = []; // the newest last; each {name: {p50, p99}}
   #quantile = "p50";
   #plot = null;
+  #rem = 0; // px, of the plot as it was made
 
   constructor(element, names) {
     this.#element = element;
     this.#names = names;
-    new ResizeObserver(() => this.#plot?.setSize(this.#size())).observe(element);
+    new ResizeObserver(() => this.#resized()).observe(element);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#draw(true));
+  }
+
+  #resized() {
+    if (this.#plot && this.#rem !== rootEm()) this.#draw(true);
+    else this.#plot?.setSize(this.#size());
   }
 
   clear() {
@@ -46,8 +54,7 @@ export class StackedChart {
   }
 
   #size() {
-    const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
-    return { width: this.#element.clientWidth, height: Math.round(HEIGHT_REM * rem) };
+    return { width: this.#element.clientWidth, height: Math.round(HEIGHT_REM * rootEm()) };
   }
 
   #draw(anew = false) {
@@ -62,7 +69,8 @@ export class StackedChart {
   #options() {
     const style = getComputedStyle(document.documentElement);
     const colour = (name) => style.getPropertyValue(`--${name}`).trim();
-    const rem = parseFloat(style.fontSize);
+    const rem = rootEm();
+    this.#rem = rem;
     const axis = {
       stroke: colour("quiet"), font: `${Math.round(0.8 * rem)}px system-ui, sans-serif`,
       grid: { stroke: colour("line"), width: 1 }, ticks: { show: false },
@@ -74,7 +82,7 @@ export class StackedChart {
       cursor: { show: false },
       scales: { x: { time: false, range: [-SECONDS, 0] }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [
-        { ...axis, size: 1.8 * rem, values: (_, ticks) => ticks.map((s) => (s === 0 ? "now" : `${s} s`)) },
+        { ...axis, size: 2 * rem, gap: 0.5 * rem, values: (_, ticks) => ticks.map((s) => (s === 0 ? "now" : `${s} s`)) },
         { ...axis, size: 3.4 * rem, values: (_, ticks) => ticks.map((ms) => `${+ms.toFixed(2)} ms`) },
       ],
       series: [{}, ...this.#names.map((name) => ({

@@ -2,6 +2,8 @@
 import { byId, make, setText } from "./dom.js";
 import { whole } from "./cameras.js";
 
+const WIDTHS = { why: "wide", from: "wide", device: "broad" };
+
 const sum = (counts) => Object.values(counts).reduce((total, count) => total + count, 0);
 
 export function bytes(count) {
@@ -51,7 +53,7 @@ export class Facts {
     let cell = this.#cells.get(term);
     if (!cell) {
       cell = make("dd");
-      byId("facts").append(make("div", { className: term === "why" || term === "from" ? "wide" : "" }, make("dt", {}, term), cell));
+      byId("facts").append(make("div", { className: WIDTHS[term] ?? "" }, make("dt", {}, term), cell));
       this.#cells.set(term, cell);
     }
     setText(cell, value);

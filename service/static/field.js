@@ -14,7 +14,7 @@ function resolved(schema, definitions) {
 export function makeField(name, rawSchema, definitions, changed) {
   const schema = resolved(rawSchema, definitions);
   const id = `field-${++made}`;
-  const hint = make("span", { id: `${id}-hint`, className: "hint quiet", role: "none" });
+  const hint = make("span", { id: `${id}-hint`, className: "hint quiet" });
   const field = { element: null, name };
   const meaning = schema.description ?? "";
   setText(hint, meaning);

@@ -20,17 +20,16 @@ export class LivePicture {
 
   constructor() {
     this.#image.addEventListener("error", () => this.#failed());
-    this.#image.addEventListener("load", () => { this.#trouble = ""; });
     document.addEventListener("visibilitychange", () => this.#update());
     new ResizeObserver(() => this.#resized()).observe(byId("screen"));
     for (const radio of document.querySelectorAll("input[name=view]")) {
-      radio.addEventListener("change", () => { this.#view = radio.value; this.#play(); });
+      radio.addEventListener("change", () => {
+        this.#view = radio.value;
+        this.#pause(false);
+        this.#play();
+      });
     }
-    byId("pause").addEventListener("click", () => {
-      this.#paused = !this.#paused;
-      setText(byId("pause"), this.#paused ? "Play" : "Pause");
-      this.#update();
-    });
+    byId("pause").addEventListener("click", () => this.#pause(!this.#paused));
   }
 
   // What the service says of the chosen camera now.
@@ -40,8 +39,10 @@ export class LivePicture {
       this.#image.alt = `Live picture of ${camera.name}`;
       this.#frozen.width = 0;
       this.#trouble = "";
+      this.#pause(false);
       this.#play();
     }
+    if (this.#image.naturalWidth > 0) this.#trouble = "";
     const size = (this.#view === "source" ? camera.source : camera.result) ?? camera.source;
     if (size) byId("screen").style.aspectRatio = `${size.width} / ${size.height}`;
     this.#age = camera.age_ms === null ? null : { ms: camera.age_ms, at: performance.now() };
@@ -76,6 +77,13 @@ export class LivePicture {
     const shown = this.#paused ? "Paused" : text;
     setText(byId("message"), shown);
     byId("message").hidden = !shown;
+  }
+
+  #pause(paused) {
+    if (paused === this.#paused) return;
+    this.#paused = paused;
+    setText(byId("pause"), paused ? "Play" : "Pause");
+    this.#update();
   }
 
   #update() {

@@ -196,7 +196,7 @@ def test_paused_it_keeps_the_picture_and_ends_the_stream(browser: Browser, servi
         until(lambda: service.metric("pinhole_viewers", camera="card") == 0, "the stream's end")
         expect(page.locator("#message")).to_have_text("Paused")
         assert read_codes(shown_picture(page, "#frozen"))[0] is not None
-        page.get_by_role("button", name="Play").click()
+        page.get_by_role("button", name="Play").press("Space")
         moving(page)
         expect(page.locator("#message")).to_be_hidden()
         until(lambda: service.metric("pinhole_viewers", camera="card") == 1, "the stream")
@@ -396,30 +396,81 @@ def test_operations_are_added_moved_and_removed_by_keyboard_alone(browser: Brows
         until(lambda: focused(page) == "Remove gamma", "the focus on what is next")
 
 
+FIELDS_JS = """() => [...document.querySelectorAll("#steps > li")].map((step) => ({
+    op: step.querySelector("legend").textContent.replace(/^\\d+\\. /, ""),
+    fields: Object.fromEntries([...step.querySelectorAll(".field")].map((field) => {
+        const label = field.querySelector("label"), slider = field.querySelector("input[type=range]");
+        return [label.textContent, {
+            hint: field.querySelector(".hint").textContent,
+            unit: field.querySelector(".unit")?.textContent,
+            kind: label.control.type,
+            value: label.control.type === "checkbox" ? label.control.checked : label.control.value,
+            options: [...(label.control.options ?? [])].map((option) => option.value),
+            range: slider && [Number(slider.min), Number(slider.max), Number(slider.step)],
+            slid: slider && Number(slider.value),
+        }];
+    })),
+}))"""
+
+
 def test_every_operation_gets_controls_of_its_own_kind(browser: Browser, service: Server) -> None:
     ops = service.get("/api/v1/ops").json()["ops"]
     service.request("PUT", CHAIN, {"ops": [{"op": op["name"]} for op in ops]})
     with opened(browser, service.url) as page:
         expect(page.locator("#steps > li")).to_have_count(len(ops))
-        for index, op in enumerate(ops):
-            controls = page.locator("#steps > li").nth(index)
-            for name, schema in op["schema"].get("properties", {}).items():
-                field = controls.locator(".field").filter(has=page.get_by_text(name, exact=True))
-                expect(field.locator(".hint")).to_have_text(schema["description"])
-                control = field.get_by_label(name, exact=True)
-                if "enum" in schema:
-                    assert control.locator("option").all_inner_texts() == schema["enum"]
-                    assert control.input_value() == schema["default"]
-                elif schema["type"] == "boolean":
-                    assert control.is_checked() == schema["default"]
-                else:
-                    assert float(control.input_value()) == schema["default"]
-                    moved = field.locator("input[type=range]")
-                    limits = [float(moved.get_attribute(key) or "nan") for key in ("min", "max", "step")]
-                    assert limits == [schema["minimum"], schema["maximum"], schema["x-step"]]
-                    assert field.locator(".unit").inner_text() == schema["x-unit"]
+        steps = page.evaluate(FIELDS_JS)
         service.request("PUT", CHAIN, {"ops": []})
         expect(page.locator("#no-steps")).to_be_visible()
+    for found, op in zip(steps, ops, strict=True):
+        schemas = op["schema"].get("properties", {})
+        assert found["op"] == op["name"]
+        assert list(found["fields"]) == list(schemas)
+        for name, schema in schemas.items():
+            field = found["fields"][name]
+            assert field["hint"] == schema["description"]
+            if "enum" in schema:
+                assert (field["options"], field["value"]) == (schema["enum"], schema["default"])
+            elif schema["type"] == "boolean":
+                assert (field["kind"], field["value"]) == ("checkbox", schema["default"])
+            else:
+                assert field["kind"] == "number"
+                assert float(field["value"]) == field["slid"] == schema["default"]
+                assert field["range"] == [schema["minimum"], schema["maximum"], schema["x-step"]]
+                assert field["unit"] == schema["x-unit"]
+
+
+def test_what_a_schema_may_hold_becomes_a_control(browser: Browser, service: Server) -> None:
+    """Kinds of parameters that no operation has yet, but one may bring."""
+    with opened(browser, service.url) as page:
+        found = page.evaluate(
+            """async () => {
+                const { makeField } = await import("/static/field.js");
+                const said = [];
+                const kinds = {
+                    on: { type: "boolean", default: true },
+                    free: { type: "string" },
+                    open: { type: "integer", minimum: 0 },
+                    maybe: { anyOf: [{ type: "number", minimum: 0, maximum: 1 }, { type: "null" }] },
+                    side: { $ref: "#/$defs/Side" },
+                };
+                const values = { on: true, free: "a", open: 3, maybe: 0.5, side: 2 };
+                const fields = Object.entries(kinds).map(([name, schema]) => {
+                    const field = makeField(name, schema, { Side: { enum: [1, 2] } }, (value) => said.push(value));
+                    field.set(values[name]);
+                    return field.element;
+                });
+                document.body.append(...fields);
+                const [on, free, open, maybe, side] = fields.map((field) => field.querySelector("input, select"));
+                const shown = [on.checked, free.value, open.value, maybe.type, maybe.value, side.value];
+                on.click();
+                free.value = "b"; free.dispatchEvent(new Event("change"));
+                open.value = ""; open.dispatchEvent(new Event("change"));
+                maybe.value = 0.25; maybe.dispatchEvent(new Event("input"));
+                side.selectedIndex = 0; side.dispatchEvent(new Event("change"));
+                return [shown, said];
+            }"""
+        )
+    assert found == [[True, "a", "3", "range", "0.5", "2"], [False, "b", None, 0.25, 1]]
 
 
 def test_a_choice_changes_the_picture(browser: Browser, service: Server) -> None:
@@ -448,7 +499,7 @@ def test_the_chart_moves_and_percentiles_are_readable(browser: Browser, service:
     with opened(browser, service.url) as page:
         page.wait_for_selector("#chart canvas")
         sizes = []
-        for _ in range(3):
+        for _ in range(2):
             before = chart(page)
             until(functools.partial(differs, page, before), "a new point")
             sizes.append(painted(page))
@@ -604,9 +655,13 @@ def test_light_and_dark_are_both_readable(browser: Browser, service: Server, sch
 
 
 def test_a_service_that_is_gone_is_said_and_comes_back(browser: Browser) -> None:
-    camera = ("--camera", "cam=testcard://?size=352x128&fps=30")
+    camera = ("--camera", "cam=testcard://?size=352x128&fps=15", "--max-viewers", "1")
     with serve(*camera) as server, opened(browser, server.url, expected="ERR_") as page:
         port = server.port
+        late = page.context.new_page()
+        late.goto(server.url)
+        expect(late.locator("#message")).to_contain_text("all 1 places for viewers are taken")
+        late.close()
         expect(page.locator("#age")).to_have_class(re.compile("good"))
         assert server.end(signal.SIGTERM)[0] == 0
         expect(page.locator("#trouble")).to_contain_text("does not answer")
