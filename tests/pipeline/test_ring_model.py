@@ -359,5 +359,6 @@ def test_the_model_catches_a_ring_that_ignores_its_readers() -> None:
     quick = settings(
         TestRingModel.settings, database=None, phases=(Phase.generate,), report_multiple_bugs=False, max_examples=1000
     )
-    with pytest.raises(AssertionError):  # the same rules that the real ring passes
+    # The rules that the real ring passes, or a lease's own look at its slot, which was taken away under it.
+    with pytest.raises((AssertionError, AttributeError)):
         run_state_machine_as_test(CarelessModel, settings=quick)
