@@ -47,6 +47,11 @@ class Engine:
         with self._lock:
             return dict(self._cameras)
 
+    @property
+    def stopped(self) -> bool:
+        """True once ``stop`` was called."""
+        return self._stopped
+
     def get(self, name: str, field: str = "camera") -> Camera:
         """The camera of that name.
 

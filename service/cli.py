@@ -118,7 +118,7 @@ def run(effective: Effective, on_signal: OnSignal) -> None:
 
             Server(app, listener, stop_viewers=app.state.pinhole.hub.stop, started_at=started).serve_forever()
         finally:
-            engine.stop(1.0)
+            engine.stop(0.1 if engine.stopped else 1.0)  # what the app could not end in time will not end now
     log.info("stopped")
 
 
@@ -183,8 +183,12 @@ def _fail(error: object, code: int) -> Any:
 
 
 def _leave() -> None:
-    """End the process with code 0, also if a library's thread does not end."""
-    stuck = [t.name for t in threading.enumerate() if t is not threading.main_thread() and not t.daemon]
+    """End the process with code 0, also if a library's thread does not end.
+
+    Nor while a capture thread is inside a library: the interpreter's end would take away what that stands on.
+    """
+    others = [t for t in threading.enumerate() if t is not threading.main_thread()]
+    stuck = [t.name for t in others if not t.daemon or t.name.startswith("cap-")]
     if stuck:
         log.error("threads that did not end: %s", ", ".join(stuck))
         logging.shutdown()

@@ -95,6 +95,20 @@ def test_b55_the_end_with_requests_of_every_kind_under_way() -> None:
     assert took_s < 2.0
 
 
+def test_b15_b55_the_end_while_a_library_hangs_in_a_call() -> None:
+    """OpenCV waits eight seconds for a stream that never answers, and cannot be interrupted."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(20)
+        name = f"http%3A%2F%2F127.0.0.1%3A{silent.getsockname()[1]}%2Fx"
+        with serve("--camera", f"deaf=opencv://?name={name}", ready=False) as server:
+            connection, _ = silent.accept()
+            code, took_s = server.end()
+            connection.close()
+    assert code == 0, server.log
+    assert took_s < 5.0
+    assert "camera deaf: cap-deaf did not end in time" in server.log
+
+
 def test_viewers_see_a_clean_end_of_the_stream() -> None:
     with serving({"cam": SMALL_CARD}) as served, StreamClient(served.port, "/stream") as client:
         parts = client.parts()
