@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from dataclasses import dataclass
 
 from kernels.errors import InputError, PinholeError
 from pipeline.core import Core
-from pipeline.frame import Capture, Frame, FrameTimes
-from pipeline.lease import WriteLease
-from pipeline.ring import Keep, Ring, RingClosed
-from pipeline.sources.base import FormatChanged, FrameCorrupt, Source, SourceEnded, SourceError, SourceFormat, WriteSlot
+from pipeline.provider import CaptureSlots
+from pipeline.sources.base import FormatChanged, FrameCorrupt, Source, SourceEnded, SourceError, SourceFormat
 from pipeline.state import CameraState
 
 log = logging.getLogger("pinhole.capture")
@@ -22,7 +19,7 @@ FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.5, 5.0
 STEADY_S = 5.0  # a source that delivered for so long starts with the first back-off again
 SUMMARY_S = 60.0  # between lines on a camera that stays away
 IDLE_S = 0.005  # a read that came back at once with nothing is not repeated sooner
-SLOT_WAIT_S = 0.1  # how soon a writer that waits for a slot notices the end
+DRAIN_WAIT_S = 0.1  # how soon the wait for the last frames of a file notices the end of the camera
 MAX_CORRUPT_PAUSE_S = 0.1
 MAX_FORMAT_CHANGES = 5  # in a row, with no frame between
 OPEN_LIMIT_S = 10.0
@@ -236,7 +233,7 @@ class CaptureLoop:
     def _end(self) -> None:
         """The source is over: wait until its frames are processed, so that the last picture is the last frame."""
         work = self._core.work
-        while work is not None and not self.over() and not work.ring.drained(SLOT_WAIT_S):
+        while work is not None and not self.over() and not work.ring.drained(DRAIN_WAIT_S):
             pass
         if not self.over():
             self._core.try_move(CameraState.ENDED)
@@ -265,73 +262,3 @@ class CaptureLoop:
     def _leave(self) -> None:
         with self._lock:
             self._call = None
-
-
-class CaptureSlots:
-    """What the source sees of the ring (a :class:`SlotProvider`). Capture thread only."""
-
-    def __init__(self, core: Core, loop: CaptureLoop, ring: Ring) -> None:
-        self._core = core
-        self._loop = loop
-        self._out: set[WriteLease] = set()
-        self.ring = ring
-        self.published = 0
-        self.first_s: float | None = None  # when the first frame was published
-        self.counted = False  # a drop was counted since this was last cleared
-
-    def acquire(self) -> WriteSlot | None:
-        """See :class:`SlotProvider`. Waits, for sources that are not live, until a slot is free or the camera ends."""
-        while not self._loop.over():
-            try:
-                lease = self.ring.acquire_write(SLOT_WAIT_S)
-            except RingClosed:
-                return None
-            if lease is not None:
-                self._out.add(lease)
-                return lease
-            if self.ring.keep is Keep.NEWEST:
-                self.counted = True
-                return None
-        return None
-
-    def publish(self, slot: WriteSlot, capture: Capture) -> None:
-        """See :class:`SlotProvider`."""
-        if not isinstance(capture, Capture):
-            raise PinholeError(f"the source published {type(capture).__name__} where a Capture was expected")
-        lease = self._returned(slot)
-        if self._loop.over():
-            lease.give_back()
-            return
-        if self.first_s is None:
-            self.first_s = time.monotonic()
-        if self._core.state is not CameraState.RUNNING:
-            self._loop.delivering()
-        counters = self._core.counters
-        frame = Frame(counters.next_sequence, capture, FrameTimes())
-        counters.next_sequence += 1
-        counters.captured += 1
-        counters.copied_bytes += capture.copied_bytes
-        self.published += 1
-        lease.publish(frame)
-        os.sched_yield()  # lets the GIL go: the stage, just woken, need not wait for the bookkeeping below
-        published_ns = frame.times.published_ns
-        counters.capture_rate.tick(published_ns)
-        counters.capture.record(published_ns - capture.captured_ns)
-
-    def give_back(self, slot: WriteSlot, reason: str | None = None) -> None:
-        """See :class:`SlotProvider`."""
-        self.counted = self.counted or reason is not None
-        self._returned(slot).give_back(reason)
-
-    def take_back(self) -> int:
-        """Slots that a closed source still had, now given back: how many."""
-        kept, self._out = self._out, set()
-        for lease in kept:
-            lease.give_back()
-        return len(kept)
-
-    def _returned(self, slot: WriteSlot) -> WriteLease:
-        if not isinstance(slot, WriteLease) or slot not in self._out:
-            raise PinholeError("the source returned a slot that it does not have")
-        self._out.remove(slot)
-        return slot

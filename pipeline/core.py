@@ -199,18 +199,21 @@ class Core:
         with self.changed:
             old = self.work
             if self._open and not self.halted.is_set():
-                before, self.work = self.previous, work
-                self.previous = old.ring if old is not None else None
+                self.work = work
+                over = None
                 if old is not None:
                     self._superseded.append(old.executor)
+                    # The last picture may be one ring further back, where sizes change faster than frames come.
+                    over = self.previous if old.ring.shows or self.previous is None else old.ring
+                    self.previous = self.previous if over is old.ring else old.ring
                 self.changed.notify_all()
                 refused = False
             else:
-                before, refused = work.ring, True
+                over, refused = work.ring, True
         if refused:
             work.executor.close()
-        if before is not None:
-            before.close(0)
+        if over is not None:
+            over.close(0)
 
     def set_chain(self, make: Callable[[Chain], Chain]) -> Chain:
         """Replace the chain by what ``make`` makes of it. Compiled here, while the old one runs, if its ops differ.
@@ -286,9 +289,11 @@ class Core:
         """True while it is stopped or being stopped."""
         return self.state in (CameraState.STOPPED, CameraState.STOPPING)
 
-    def drop_previous(self) -> None:
-        """The new ring has a picture: the old one's is not needed any more."""
+    def drop_previous(self, shown: Ring) -> None:
+        """``shown`` has a picture: if it is the current ring, the one kept before it is not needed any more."""
         with self.changed:
+            if self.work is None or self.work.ring is not shown:
+                return
             previous, self.previous = self.previous, None
         if previous is not None:
             previous.close(0)

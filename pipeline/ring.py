@@ -310,6 +310,11 @@ class Ring:
                     return False
 
     @property
+    def shows(self) -> bool:
+        """True once there is a result to read."""
+        return self._table.newest is not None
+
+    @property
     def drops(self) -> dict[str, int]:
         """Dropped frames by reason; a copy."""
         return self._tally.counts()

@@ -131,7 +131,7 @@ class StageLoop:
         self._warm = True
         lease.finish(completion)
         if core.previous is not None:
-            core.drop_previous()
+            core.drop_previous(work.ring)
 
     def _failed(self, error: DeviceFailedError) -> None:
         self._failures += 1

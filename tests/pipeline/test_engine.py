@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -243,3 +246,29 @@ def test_a_real_source_runs_through_the_registry() -> None:
     with lease:
         assert (lease.result.spec.width, lease.result.spec.height) == (352, 128)
     assert engine.stop(5) == []
+
+
+STUCK = """
+import subprocess
+import sys
+import threading
+from kernels.device import NullDevice
+from pipeline.engine import Engine
+from pipeline.camera import CameraConfig
+from tests.pipeline.fakes import Block, FakeSource
+
+block = Block(deaf=True)
+engine = Engine(NullDevice(), source_factory=lambda uri: FakeSource([block]))
+engine.add(CameraConfig("cam", "fake://"))
+assert block.entered.wait(10)
+print(engine.stop(0.2))
+"""
+
+
+def test_a_stuck_source_does_not_keep_the_process_from_ending() -> None:
+    root = Path(__file__).parent.parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK], cwd=root, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "camera cam" in done.stdout
