@@ -4,7 +4,8 @@ import { byId, make, setBadge, setText } from "./dom.js";
 const SHOWS = new Set(["running", "ended"]);
 const WAITS = new Set(["starting", "reconnecting", "stopping", "stopped"]);
 
-export const chosen = () => decodeURIComponent(location.hash.slice(1));
+// The name after # in the address; names are letters, digits, _ and - only.
+export const chosen = () => location.hash.slice(1);
 
 export function stateOf(camera) {
   if (!SHOWS.has(camera.state)) return { level: WAITS.has(camera.state) ? "warn" : "bad", text: camera.state };
@@ -41,7 +42,7 @@ export class CameraList {
 
   #add(name) {
     const [badge, fps, age, drops] = ["badge", "", "", ""].map((className) => make("span", { className }));
-    const link = make("a", { href: `#${encodeURIComponent(name)}`, className: "camera" },
+    const link = make("a", { href: `#${name}`, className: "camera" },
       make("span", { className: "first" }, make("strong", {}, name), badge),
       make("span", { className: "numbers quiet" }, fps, age, drops));
     byId("cameras").append(link);

@@ -8,7 +8,7 @@ const rootEm = () => parseFloat(getComputedStyle(document.documentElement).fontS
 export class StackedChart {
   #element;
   #names;
-  #points = []; // the newest last; each {name: {p50, p99}}
+  #points = []; // the newest last; {at: milliseconds, stages: {name: {p50, p99}}}
   #quantile = "p50";
   #plot = null;
   #rem = 0; // px, of the plot as it was made
@@ -30,9 +30,9 @@ export class StackedChart {
     this.#draw();
   }
 
-  add(point) {
-    this.#points.push(point);
-    if (this.#points.length > SECONDS + 1) this.#points.shift();
+  add(at, stages) {
+    this.#points.push({ at, stages });
+    while (this.#points.length > 2 && at - this.#points[1].at >= SECONDS * 1000) this.#points.shift();
     this.#draw();
   }
 
@@ -41,15 +41,12 @@ export class StackedChart {
     this.#draw();
   }
 
-  // Columns of uPlot: seconds before now, then each stage on top of those before it.
+  // Columns of uPlot: seconds before the newest, then each stage on top of those before it.
   #columns() {
-    const empty = SECONDS + 1 - this.#points.length;
-    const times = Array.from({ length: SECONDS + 1 }, (_, i) => i - SECONDS);
     const sums = this.#points.map(() => 0);
-    const stacked = this.#names.map((name) => [
-      ...Array(empty).fill(null),
-      ...this.#points.map((point, i) => (sums[i] += point[name]?.[this.#quantile] ?? 0)),
-    ]);
+    const times = this.#points.map(({ at }) => (at - this.#points.at(-1).at) / 1000);
+    const stacked = this.#names.map((name) => this.#points.map(
+      ({ stages }, i) => (sums[i] += stages[name]?.[this.#quantile] ?? 0)));
     return [times, ...stacked];
   }
 
@@ -83,7 +80,7 @@ export class StackedChart {
       scales: { x: { time: false, range: [-SECONDS, 0] }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: [
         { ...axis, size: 2 * rem, gap: 0.5 * rem, values: (_, ticks) => ticks.map((s) => (s === 0 ? "now" : `${s} s`)) },
-        { ...axis, size: 3.4 * rem, values: (_, ticks) => ticks.map((ms) => `${+ms.toFixed(2)} ms`) },
+        { ...axis, size: 3.8 * rem, values: (_, ticks) => ticks.map((ms) => (ms < 1000 ? `${+ms.toFixed(2)} ms` : `${ms / 1000} s`)) },
       ],
       series: [{}, ...this.#names.map((name) => ({
         stroke: colour(`stage-${name}`), fill: colour(`stage-${name}`), width: 1, points: { show: false },

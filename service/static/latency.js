@@ -37,8 +37,9 @@ export class Latency {
     }
     const { stages } = await read(`${cameraPath(camera)}/latency?buckets=true`);
     if (camera !== this.#camera) return; // another one was chosen meanwhile
-    this.#recent.add(stages);
-    this.#chart.add(Object.fromEntries(STACKED.map((stage) => [stage, this.#recent.since(stage, 1)])));
+    const at = performance.now();
+    this.#recent.add(stages, at);
+    this.#chart.add(at, Object.fromEntries(STACKED.map((stage) => [stage, this.#recent.since(stage, 0)])));
     for (const [stage, { count }] of Object.entries(stages)) this.#show(stage, count);
   }
 

@@ -21,23 +21,27 @@ export function added(now, before) {
 
 // The latest answers of one camera's latency; newest last.
 export class Recent {
-  #answers = [];
+  #answers = []; // {at, stages}
 
-  add(stages) {
-    const last = this.#answers.at(-1);
+  // at is in milliseconds of any clock that does not go back.
+  add(stages, at) {
+    const last = this.#answers.at(-1)?.stages;
     // A camera of the same name that began anew counts from 0 again.
     if (last && Object.keys(stages).some((stage) => stages[stage].count < last[stage].count)) this.#answers = [];
-    this.#answers.push(stages);
-    if (this.#answers.length > WINDOW_S + 1) this.#answers.shift();
+    this.#answers.push({ at, stages });
+    while (this.#answers.length > 2 && at - this.#answers[1].at >= WINDOW_S * 1000) this.#answers.shift();
   }
 
-  // Of a stage, the frames since the answer so many before the last one; {p50, p99, max}, null where there were none.
-  since(stage, answers = WINDOW_S) {
-    const last = this.#answers.at(-1)[stage];
-    const first = this.#answers.at(-1 - answers) ?? this.#answers[0];
-    const buckets = this.#answers.length > 1 ? added(last.buckets, first[stage].buckets) : last.buckets;
+  // Of a stage, the frames of so many seconds before the last answer, at least since the answer before it:
+  // {p50, p99, max}, null where there were none. max is since the start.
+  since(stage, seconds = WINDOW_S) {
+    const { at, stages } = this.#answers.at(-1);
+    const before = this.#answers.slice(0, -1);
+    const first = before.findLast((answer) => at - answer.at >= seconds * 1000) ?? before[0];
+    const now = stages[stage];
+    const buckets = first ? added(now.buckets, first.stages[stage].buckets) : now.buckets;
     // A bucket's middle may lie beyond the longest in it.
-    const of = (q) => (buckets.length ? Math.min(quantile(buckets, q), last.max_ms) : null);
-    return { p50: of(0.5), p99: of(0.99), max: last.max_ms };
+    const of = (q) => (buckets.length ? Math.min(quantile(buckets, q), now.max_ms) : null);
+    return { p50: of(0.5), p99: of(0.99), max: now.max_ms };
   }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import itertools
 import json
@@ -308,3 +309,18 @@ def test_the_page_needs_nothing_from_elsewhere(served: Served) -> None:
             assert served.get(path).status == 200, path
     etag = served.get("/static/page.css").headers["etag"]
     assert served.get("/static/page.css", headers={"If-None-Match": etag}).status == 304
+
+
+def test_the_page_s_scripts_are_small_and_the_vendored_one_is_as_published() -> None:
+    scripts = {path.name: path.stat().st_size for path in STATIC.glob("*.js")}
+    assert sum(scripts.values()) < 40_000, scripts
+    published = hashlib.sha256((STATIC / "vendor" / "uPlot.iife.min.js").read_bytes()).hexdigest()
+    assert published == UPLOT_SHA256, "uPlot 1.6.32, dist/uPlot.iife.min.js of the npm package"
+    assert "MIT License" in (STATIC / "vendor" / "uPlot.LICENSE.txt").read_text()
+    for path in STATIC.glob("*.*"):
+        if path.suffix in (".html", ".css", ".js"):
+            assert "://" not in path.read_text(), f"{path.name} names another place"
+
+
+STATIC = Path(__file__).parents[2] / "service" / "static"
+UPLOT_SHA256 = "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f"
