@@ -138,9 +138,8 @@ class PinholeCollector(Collector):
     def _machine(self) -> Iterator[Metric]:
         device = self._snapshot.device
         yield gauge("pinned_bytes", "Pinned host memory held.", (), ((device.ledger.held("pinned"),),))
-        if device.backend == "cuda":
-            held = device.ledger.held("device")
-            yield gauge("device_bytes", "Device memory held.", ("device",), ((device.name, held),))
+        held = ((device.name, device.ledger.held("device")),) if device.backend == "cuda" else ()
+        yield gauge("device_bytes", "Device memory held.", ("device",), held)
         labels = ("version", "backend", "memory", "device", "python")
         values = (version(), device.backend, device.memory, device.name, platform.python_version())
         yield gauge("build_info", "What runs, and on what; always 1.", labels, ((*values, 1),))

@@ -19,6 +19,7 @@ from kernels.probe import Answer
 from service import doctor, gpu_checks, machine
 from service.doctor import GROUPS, Report, examine, render
 from service.machine import Check
+from tests.helpers import server as serving
 
 ABSENT = Answer("absent", "no CUDA driver or device: 35")
 PROOF = Answer("ok", "42 doubled is 84", 84)
@@ -244,6 +245,46 @@ def test_b134_a_small_shared_memory_is_said_with_what_to_do(monkeypatch: pytest.
     mounted(0)  # no limit
     assert machine.shm_check().status == "ok"
     assert machine.shm_check("/nowhere/shm").status in ("ok", "todo")
+
+
+TINY = 'mount -t tmpfs -o size=64k shm /dev/shm; exec "$@"'
+
+
+def test_b134_doctor_and_service_run_where_shared_memory_is_tiny() -> None:
+    """The ring does not lie there: a /dev/shm smaller than any frame is said, and harms nothing."""
+    mounting = ["unshare", "--mount", "--propagation=private", "sh", "-ec", TINY, "sh"]
+    try:
+        done = subprocess.run([*mounting, "true"], capture_output=True, timeout=20, check=False)
+    except OSError:
+        pytest.skip("unshare is not installed")
+    if done.returncode != 0:
+        pytest.skip("a mount namespace of its own (unshare --mount) is not permitted here")
+    told = subprocess.run(
+        [*mounting, sys.executable, "-m", "service", "doctor", "--json"],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stderr
+    report = json.loads(told.stdout)
+    (shm,) = [check for check in report["checks"] if check["name"] == "shm"]
+    assert shm["status"] == "todo"
+    assert "64 KiB" in shm["found"]
+    assert shm["remedy"]
+    assert report["proof"]["cpu"] == 84
+    process = subprocess.Popen(
+        [*mounting, *serving.command("serve", "--port", "0", "--camera", "a=testcard://?size=1920x1080&fps=10")],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=serving.environment(),
+    )  # fmt: skip
+    assert process.stderr is not None
+    with process.stderr:
+        try:
+            line = next(line for line in process.stderr if " on http://" in line)
+            client = serving.Client(line.partition(" on ")[2].partition(";")[0])
+            client.until(lambda: client.get("/snapshot").status == 200, 30)
+        finally:
+            process.terminate()
+            process.stderr.read()
+            code = process.wait(20)
+    assert code == 0
 
 
 def test_gpu_hardware_without_a_driver_is_seen_on_the_bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
