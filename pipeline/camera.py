@@ -145,11 +145,12 @@ class Camera:
 
     def _join(self, deadline: float) -> list[str]:
         """Wait for all threads, interrupting the captures again and again; names of those that are left."""
-        captures = [loop for loop in (self._capture, *self._stuck) if loop is not None]
-        threads = [loop.thread for loop in captures]
-        if self._stage is not None:
-            threads.append(self._stage.thread)
         while True:
+            # Anew each time: until the stage has ended it may still put a fresh capture in a stuck one's place.
+            captures = [loop for loop in (self._capture, *self._stuck) if loop is not None]
+            threads = [loop.thread for loop in captures]
+            if self._stage is not None:
+                threads.append(self._stage.thread)
             for loop in captures:
                 if loop.thread.is_alive():
                     loop.interrupt()
@@ -272,8 +273,13 @@ class Camera:
         )
 
     def health(self) -> CameraHealth:
-        """Ready if the newest result is fresh, or if none is expected (ended, stopped)."""
-        core, limit_s = self._core, self.config.stale_after_s
+        """Ready if the newest result is fresh, or if none is expected (ended, stopped).
+
+        Fresh: not older than ``stale_after_s``, nor than three periods of a source that is meant to be slower.
+        """
+        core, work = self._core, self._core.work
+        fps = work.source.fps if work is not None else None
+        limit_s = max(self.config.stale_after_s, 3 / fps if fps else 0.0)
         state, cause, age_ns = core.state, core.cause, core.age_ns()
         if state is CameraState.ENDED or core.off:
             return CameraHealth(True)

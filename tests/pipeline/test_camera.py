@@ -969,6 +969,17 @@ def test_b104_a_live_file_like_source_that_pauses_comes_back_by_itself() -> None
         assert camera.statistics().reconnects == 0, "a file's pause is not a loss"
 
 
+def test_b104_a_source_that_is_meant_to_be_slow_has_its_time() -> None:
+    with camera_of(
+        lambda: FakeSource(then(pictures(2), Block()), source_format(live=False, fps=2.0)), stale_after_s=0.2
+    ) as camera:
+        until_processed(camera, 2)
+        time.sleep(0.5)
+        assert camera.health().ready, "two frames a second, and the newest is half a second old"
+        until(lambda: not camera.health().ready, "unready after three periods")
+        assert "more than 1.5 s" in camera.health().reasons[0]
+
+
 def test_b106_counters_tell_a_pause_and_only_grow() -> None:
     with camera_of(lambda: FakeSource(then(pictures(50, 0.002), Picture(0, 0.6), pictures(50, 0.002)))) as camera:
         until(lambda: camera.statistics().captured >= 50)
