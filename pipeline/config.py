@@ -20,8 +20,8 @@ class CameraConfig:
     """A camera's name, source, first chain and ring. Checked when made; the URI is checked by the camera.
 
     ``wait`` "spin" trades a CPU core for the shortest wake-up of the stage thread while frames come. A result older
-    than ``stale_after_s`` makes the camera unready, and a live source silent for that long is reopened; sources that are
-    meant to be slower have longer.
+    than ``stale_after_s`` makes the camera unready, and a live source silent for that long is reopened; slower
+    sources have longer.
 
     Raises:
         InputError: names the field and what is allowed.
