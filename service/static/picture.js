@@ -15,6 +15,7 @@ export class LivePicture {
   #width = 0;
   #paused = false;
   #retry = 0;
+  #settling = 0;
   #trouble = ""; // why the stream itself does not come
   #age = null; // {ms, at}: what the service said and when
 
@@ -25,8 +26,7 @@ export class LivePicture {
     for (const radio of document.querySelectorAll("input[name=view]")) {
       radio.addEventListener("change", () => {
         this.#view = radio.value;
-        this.#pause(false);
-        this.#play();
+        this.#change();
       });
     }
     byId("pause").addEventListener("click", () => this.#pause(!this.#paused));
@@ -37,10 +37,10 @@ export class LivePicture {
     if (camera.name !== this.#camera) {
       this.#camera = camera.name;
       this.#image.alt = `Live picture of ${camera.name}`;
-      this.#frozen.width = 0;
       this.#trouble = "";
-      this.#pause(false);
-      this.#play();
+      this.#image.removeAttribute("src");
+      this.#frozen.width = 0; // another camera's picture
+      this.#change();
     }
     if (this.#image.naturalWidth > 0) this.#trouble = "";
     const size = (this.#view === "source" ? camera.source : camera.result) ?? camera.source;
@@ -79,6 +79,12 @@ export class LivePicture {
     byId("message").hidden = !shown;
   }
 
+  // Another camera or view: shown live, also where the one before was paused.
+  #change() {
+    if (this.#paused) this.#pause(false);
+    else this.#play();
+  }
+
   #pause(paused) {
     if (paused === this.#paused) return;
     this.#paused = paused;
@@ -88,7 +94,7 @@ export class LivePicture {
 
   #update() {
     if (this.#paused || document.hidden) this.#stop();
-    else if (!this.#image.hasAttribute("src")) this.#play();
+    else this.#play();
     if (this.#paused) this.#say("");
     else byId("message").hidden = true;
   }
@@ -101,19 +107,25 @@ export class LivePicture {
   #play() {
     clearTimeout(this.#retry);
     if (this.#camera === null || this.#paused || document.hidden) return;
+    this.#freeze(); // until the first picture of the new stream
     this.#width = this.#wantedWidth();
     this.#image.src = `${this.#path()}?view=${this.#view}&width=${this.#width}&_=${Date.now()}`;
   }
 
-  // The last picture stays on a canvas; without an address the browser ends the stream.
+  // Without an address the browser ends the stream.
   #stop() {
     clearTimeout(this.#retry);
+    this.#freeze();
+    this.#image.removeAttribute("src");
+  }
+
+  // The last picture stays on a canvas behind.
+  #freeze() {
     const { naturalWidth: width, naturalHeight: height } = this.#image;
     if (this.#image.hasAttribute("src") && width) {
       Object.assign(this.#frozen, { width, height });
       this.#frozen.getContext("2d").drawImage(this.#image, 0, 0);
     }
-    this.#image.removeAttribute("src");
   }
 
   #path() {
@@ -121,8 +133,8 @@ export class LivePicture {
   }
 
   #resized() {
-    clearTimeout(this.#retry);
-    this.#retry = setTimeout(() => { if (this.#wantedWidth() !== this.#width) this.#play(); }, 500);
+    clearTimeout(this.#settling);
+    this.#settling = setTimeout(() => { if (this.#wantedWidth() !== this.#width) this.#play(); }, 500);
   }
 
   async #failed() {

@@ -198,6 +198,17 @@ def test_paused_it_keeps_the_picture_and_ends_the_stream(browser: Browser, servi
         moving(page)
         expect(page.locator("#message")).to_be_hidden()
         until(lambda: service.metric("pinhole_viewers", camera="card") == 1, "the stream")
+        page.get_by_role("button", name="Pause").click()
+        page.get_by_label("Source").check(force=True)
+        expect(page.get_by_role("button", name="Pause")).to_be_visible()
+        moving(page)
+
+
+def test_a_resized_window_gets_a_stream_of_its_size(browser: Browser, service: Server) -> None:
+    with opened(browser, service.url, width=360) as page:
+        assert picture_width(page) == 320
+        page.set_viewport_size({"width": 900, "height": 900})
+        until(lambda: picture_width(page) == 640, "all that the camera has")
 
 
 def test_a_hidden_tab_ends_its_stream(browser: Browser, service: Server) -> None:

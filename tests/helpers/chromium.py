@@ -61,10 +61,15 @@ class Watched:
 
 
 def shown_picture(page: Page, selector: str = "#live") -> Pixels:
-    """What an <img> or <canvas> shows now, pixel by pixel in its own size: (H, W, 3) BGR."""
+    """What an <img> or <canvas> shows now, pixel by pixel in its own size: (H, W, 3) BGR.
+
+    Waits for a first picture after the address of an <img> has changed.
+    """
     data: Any = page.eval_on_selector(
         selector,
-        """element => {
+        """async (element) => {
+            const until = performance.now() + 10000;
+            while (element.naturalWidth === 0 && performance.now() < until) await new Promise(requestAnimationFrame);
             const canvas = document.createElement("canvas");
             canvas.width = element.naturalWidth ?? element.width;
             canvas.height = element.naturalHeight ?? element.height;
