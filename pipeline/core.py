@@ -166,13 +166,13 @@ class Core:
         """
         with self.changed:
             old = self.work
-        if old is not None and not old.fits(source):
+        if old is not None and not old.takes(source):
             old.ring.retire("format" if old.source.live else None)
             while not (self.halted.is_set() or old.ring.drained(0.1)):
                 pass
         with self.chain_lock:
             with self.changed:
-                if old is not None and old.fits(source):
+                if old is not None and old.takes(source):
                     assert self.work is not None
                     self.work = replace(self.work, source=source)
                     return self.work

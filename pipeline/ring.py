@@ -310,6 +310,11 @@ class Ring:
                     return False
 
     @property
+    def retired(self) -> bool:
+        """True once it takes no more frames."""
+        return self._table.retired
+
+    @property
     def shows(self) -> bool:
         """True once there is a result to read."""
         return self._table.newest is not None

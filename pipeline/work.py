@@ -27,9 +27,10 @@ class Work:
         """The same ring under another chain, which ``executor`` can run."""
         return replace(self, chain=chain, params=chain_params(chain), executor=executor)
 
-    def fits(self, source: SourceFormat) -> bool:
+    def takes(self, source: SourceFormat) -> bool:
         """True if frames of that format can go into this ring as it is."""
-        return (self.source.image, self.source.live) == (source.image, source.live)
+        same = (self.source.image, self.source.live) == (source.image, source.live)
+        return same and not self.ring.retired
 
 
 def compile_chain(device: Device, config: CameraConfig, chain: Chain, source: SourceFormat) -> Executor:

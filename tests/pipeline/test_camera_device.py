@@ -13,7 +13,14 @@ import pytest
 
 from kernels.chain import Chain, make_chain
 from kernels.device import CudaDevice, Device, Executor, HostDevice, NullDevice, WaitMode
-from kernels.errors import CompileError, DeviceFailedError, DeviceUnavailableError, OutOfMemoryError, PinholeError
+from kernels.errors import (
+    CompileError,
+    DeviceFailedError,
+    DeviceUnavailableError,
+    InputError,
+    OutOfMemoryError,
+    PinholeError,
+)
 from kernels.image import ImageView
 from kernels.plan import Plan
 from pipeline import stage
@@ -387,6 +394,25 @@ def test_a_chain_that_does_not_compile_at_start_fails_the_camera() -> None:
         until_state(camera, CameraState.FAILED)
         assert "sobel" in (camera.cause or "")
         assert held(device) == 0
+    assert device.open == 0
+
+
+def test_a_format_that_the_chain_cannot_take_is_tried_again_and_the_old_one_still_works() -> None:
+    """The ring of the old format was given up for the new one: it must not be written when the old format returns."""
+    device = Compiling()
+    block = Block()
+    bigger = FormatChanged(source_format(image(64, 48)))
+    sources = iter([FakeSource(then(pictures(5, 0.002), block, bigger)), FakeSource(pictures())])
+    with camera_of(lambda: next(sources), device=device) as camera:
+        assert block.entered.wait(10)
+        until_processed(camera, 1)
+        device.error = InputError("size", "is too small for this chain")
+        block.release.set()
+        until_state(camera, CameraState.RECONNECTING)
+        assert "too small" in (camera.cause or "")
+        device.error = None
+        until_processed(camera, camera.statistics().processed + 5)
+        assert camera.state is CameraState.RUNNING
     assert device.open == 0
 
 
