@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -146,6 +147,13 @@ def child_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
 
+def index_absence() -> str | None:
+    """Why nothing can be installed here, or None."""
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--ignore-installed", "--retries=0"]
+    done = subprocess.run([*command, "click"], capture_output=True, text=True, timeout=100, check=False)
+    return None if done.returncode == 0 else f"pip finds no packages here: {done.stderr.strip()[-100:]}"
+
+
 @pytest.fixture(scope="module")
 def built() -> Iterator[dict[str, Build]]:
     """Every image by its Dockerfile's own commands, side by side: most of it is waiting for the disk and the index.
@@ -153,6 +161,8 @@ def built() -> Iterator[dict[str, Build]]:
     The boards' image is for another architecture: what it installs is only resolved here, and what it starts is started
     from what the first image installed.
     """
+    if (reason := index_absence()) is not None:
+        pytest.skip(reason)
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(NAMES)) as pool:
         folders = {name: stack.enter_context(clean_folder()) for name in NAMES}
         build = {
@@ -161,6 +171,47 @@ def built() -> Iterator[dict[str, Build]]:
         done = {name: future.result() for name, future in build.items()}
         done["jetson"].folder = done["cpu"].folder
         yield done
+
+
+def requirements(*extras: str) -> list[str]:
+    """What pyproject.toml asks for (tomllib is not there before Python 3.11)."""
+    text = (ROOT / "pyproject.toml").read_text()
+    lists = re.findall(r"^(\w+) = \[(.*?)\]$", text, re.MULTILINE | re.DOTALL)
+    wanted = {name: re.findall(r'"([^"]+)"', items) for name, items in lists if name in ("dependencies", *extras)}
+    assert set(wanted) == {"dependencies", *extras}
+    return [requirement for items in wanted.values() for requirement in items]
+
+
+# glibc 2.35 is Ubuntu 22.04's, 2.39 is 24.04's; pip matches each of these names exactly.
+BOARDS = {
+    python: [
+        "--platform=manylinux2014_aarch64",
+        *(f"--platform=manylinux_2_{n}_aarch64" for n in range(17, newest + 1)),
+    ]
+    for python, newest in (("3.10", 35), ("3.12", 39))
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("jetpack", "python"), [("6", "3.10"), ("7", "3.12")])
+def test_every_package_of_the_boards_image_has_a_wheel_for_them(jetpack: str, python: str, tmp_path: Path) -> None:
+    """What their pip would install there, resolved for their architecture and Ubuntu's Python."""
+    if (reason := index_absence()) is not None:
+        pytest.skip(reason)
+    env = Build(dockerfile("jetson"), tmp_path, {"JETPACK": jetpack}, execute=False)._stages["build"].env
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--only-binary=:all:",
+            *BOARDS[python], f"--python-version={python}", "--implementation=cp", f"--target={tmp_path / 'site'}",
+            *requirements("video", env["CUDA_EXTRA"]), *env["CUDA_PACKAGES"].split(),
+        ],
+        capture_output=True, text=True, timeout=250, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    would = done.stdout.rpartition("Would install")[2]
+    for package in ("numpy-", "opencv-python-headless-", "av-", "nvidia-cuda-nvrtc-", "cupy-cuda"):
+        assert package in would
 
 
 @pytest.mark.slow
