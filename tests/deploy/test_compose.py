@@ -81,8 +81,14 @@ def test_every_variable_has_one_default_and_is_in_env() -> None:
 
 
 def test_no_secret_is_committed() -> None:
-    assert (ROOT / env_file()["PINHOLE_TOKEN_SOURCE"]).read_bytes() == b""
+    assert (ROOT / env_file()["TOKEN_FILE"]).read_bytes() == b""
     assert "PINHOLE_TOKEN" not in env_file()
+
+
+def test_env_can_be_sourced_beside_the_command() -> None:
+    """A PINHOLE_* that is no setting would be refused by `pinhole serve` in the same shell."""
+    ours = {name: value for name, value in env_file().items() if name.startswith("PINHOLE_")}
+    assert load({}, dict, environment=ours).settings.insecure is True
 
 
 def test_everything_is_published_on_the_loopback_address_alone() -> None:
