@@ -14,7 +14,7 @@ from tests.helpers.chromium import chromium
 from tests.helpers.server import serve
 
 PICTURE = Path(__file__).parent / "pictures" / "dashboard.png"
-WIDTH_PX, HEIGHT_PX = 1280, 1010
+WIDTH_PX, HEIGHT_PX = 1280, 1190
 MAX_BYTES = 500_000
 CHART_S = 62.0
 
