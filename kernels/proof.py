@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.errors import DeviceUnavailableError, PinholeError
+from kernels.errors import DeviceFailedError, DeviceUnavailableError, PinholeError
 from kernels.probe import Answer
 
 BEFORE, AFTER = 42, 84
@@ -218,7 +218,10 @@ def _gpu() -> Answer:
 
     from kernels.device import CudaDevice
 
-    device = CudaDevice()  # raises DeviceUnavailableError where there is none
+    try:
+        device = CudaDevice()  # raises DeviceUnavailableError where there is none
+    except DeviceFailedError as error:  # the service falls back on the CPU then, and so there is none for it
+        raise Absent(str(error)) from None
     free, total = runtime.memGetInfo()
     names = (
         "CanMapHostMemory", "HostRegisterSupported", "CanUseHostPointerForRegisteredMem", "ManagedMemory",

@@ -34,21 +34,23 @@ def gpu_checks(answers: dict[str, Answer]) -> Iterator[Check]:
     """GPU, driver, CuPy, NVRTC, device files."""
     gpu = answers["gpu"]
     needed = gpu.status != "absent"
-    package = cupy_package()
     yield from _driver_and_gpu(gpu)
+    package = cupy_package()
     if package is None:
-        yield Check("gpu", "cupy", "missing", "not installed", f"pip install 'pinhole-vision[{fitting_extra()}]'")
+        status: Status = "todo" if gpu_hardware() or _loaded_driver() else "missing"
+        remedy = f"pip install 'pinhole-vision[{fitting_extra()}]'" if status == "todo" else ""
+        yield Check("gpu", "cupy", status, "not installed", remedy)
     else:
         yield Check("gpu", "cupy", "ok", " ".join(package))
     nvrtc = answers["nvrtc"]
-    status: Status = "ok" if nvrtc.status == "ok" else "todo" if needed else "missing"
-    remedy = "" if status == "ok" else f"pip install 'pinhole-vision[{fitting_extra()}]'"
+    status = "ok" if nvrtc.status == "ok" else "todo" if needed else "missing"
+    remedy = f"pip install 'pinhole-vision[{fitting_extra()}]'" if status == "todo" else ""
     yield Check("gpu", "nvrtc", status, nvrtc.found, remedy, required=needed)
     yield from device_file_checks()
 
 
 def _driver_and_gpu(gpu: Answer) -> Iterator[Check]:
-    loaded = _read("/proc/driver/nvidia/version").partition("\n")[0].removeprefix("NVRM version:").strip()
+    loaded = _loaded_driver()
     if gpu.status == "ok":
         facts = gpu.facts
         yield Check("gpu", "driver", "ok", f"CUDA {facts['cuda_driver']}{'; ' + loaded if loaded else ''}")
@@ -59,22 +61,29 @@ def _driver_and_gpu(gpu: Answer) -> Iterator[Check]:
         return
     if gpu.status == "failed":
         yield Check("gpu", "driver", "todo", loaded or "unknown", "nvidia-smi")
-        yield Check("gpu", "gpu", "todo", gpu.found, "dmesg | grep -i nvrm   (what the driver says)", required=True)
+        remedy = "nvidia-smi   (it must work first); until then: pinhole serve --memory host"
+        yield Check("gpu", "gpu", "todo", gpu.found, remedy, required=True)
         return
     hardware = gpu_hardware()
     if loaded or hardware:
         remedy = (
+            f"pip install 'pinhole-vision[{fitting_extra()}]'" if cupy_package() is None else
             "docker run --gpus all (on a Jetson: --runtime nvidia)" if in_container() else
             "nvidia-smi   (it must work first)" if loaded else
             "install NVIDIA's driver: sudo ubuntu-drivers install, or sudo apt-get install nvidia-driver"
         )  # fmt: skip
-        yield Check("gpu", "driver", "todo", loaded or "not loaded", "" if loaded else remedy)
+        yield Check("gpu", "driver", "ok" if loaded else "todo", loaded or "not loaded", "" if loaded else remedy)
         yield Check(
             "gpu", "gpu", "todo", f"{hardware or 'an NVIDIA driver is loaded'}, but CUDA says: {gpu.found}", remedy
         )
         return
     yield Check("gpu", "driver", "missing", "no NVIDIA driver")
     yield Check("gpu", "gpu", "missing", f"none that CUDA can use: {gpu.found}")
+
+
+def _loaded_driver() -> str:
+    """The driver's own words, "" if none is loaded."""
+    return _read("/proc/driver/nvidia/version").partition("\n")[0].removeprefix("NVRM version:").strip()
 
 
 def memory_checks(answers: dict[str, Answer]) -> Iterator[Check]:

@@ -301,6 +301,23 @@ def test_gpu_hardware_without_a_driver_is_seen_on_the_bus(tmp_path: Path, monkey
     assert found(report, "gpu").status == "todo"
     assert found(report, "gpu").remedy
     assert report.ok, "it runs on the CPU all the same"
+    monkeypatch.setattr(gpu_checks, "cupy_package", lambda: None)
+    report = examine(no_gpu)
+    for name in ("gpu", "cupy"):
+        assert found(report, name).status == "todo"
+        assert "pip install 'pinhole-vision[cuda" in found(report, name).remedy
+
+
+def test_a_driver_that_is_loaded_decides_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for branch, extra in (("570.124.06", "cuda12"), ("580.159.04", "cuda13"), ("535.1.2", "cuda12")):
+        text = f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {branch}  Tue Mar 1\nGCC version: gcc 12.2.0\n"
+        monkeypatch.setattr(gpu_checks, "_read", lambda path, text=text: text)
+        assert gpu_checks.fitting_extra() == extra
+        report = examine(no_gpu)
+        assert found(report, "driver").status == "ok"
+        assert found(report, "gpu").status == "todo"
+    monkeypatch.setattr(gpu_checks, "_read", lambda path: "")
+    assert gpu_checks.fitting_extra() == "cuda13"
 
 
 def test_sizes_are_as_people_write_them() -> None:
