@@ -33,6 +33,16 @@ FACTS: dict[str, Any] = {
 }  # fmt: skip
 
 
+gpu_hardware, loaded_driver = gpu_checks.gpu_hardware, gpu_checks._loaded_driver
+
+
+@pytest.fixture(autouse=True)
+def _a_machine_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this one has; the tests that start the command see it all the same."""
+    monkeypatch.setattr(gpu_checks, "gpu_hardware", lambda: "")
+    monkeypatch.setattr(gpu_checks, "_loaded_driver", lambda: "")
+
+
 def no_gpu(kind: str) -> Answer:
     return {"gpu": ABSENT, "host": PROOF, "nvrtc": Answer("absent", "no module named cupy")}[kind]
 
@@ -292,10 +302,10 @@ def test_gpu_hardware_without_a_driver_is_seen_on_the_bus(tmp_path: Path, monkey
         (tmp_path / name).mkdir()
         (tmp_path / name / "vendor").write_text(vendor + "\n")
         (tmp_path / name / "class").write_text(kind + "\n")
-    text = gpu_checks.gpu_hardware(str(tmp_path))
+    text = gpu_hardware(str(tmp_path))
     assert "0000:01:00.0" in text
     assert "0000:02:00.0" not in text, "a GPU's sound device is no GPU"
-    assert gpu_checks.gpu_hardware(str(tmp_path / "none")) == ""
+    assert gpu_hardware(str(tmp_path / "none")) == ""
     monkeypatch.setattr(gpu_checks, "gpu_hardware", lambda: text)
     report = examine(no_gpu)
     assert found(report, "gpu").status == "todo"
@@ -309,6 +319,7 @@ def test_gpu_hardware_without_a_driver_is_seen_on_the_bus(tmp_path: Path, monkey
 
 
 def test_a_driver_that_is_loaded_decides_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_checks, "_loaded_driver", loaded_driver)
     for branch, extra in (("570.124.06", "cuda12"), ("580.159.04", "cuda13"), ("535.1.2", "cuda12")):
         text = f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {branch}  Tue Mar 1\nGCC version: gcc 12.2.0\n"
         monkeypatch.setattr(gpu_checks, "_read", lambda path, text=text: text)
