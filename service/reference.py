@@ -1,0 +1,104 @@
+"""The reference of all there is to ask for, made from the code: ``python -m service.reference > service/REFERENCE.md``.
+
+HTTP from the OpenAPI schema, operations and sources from their catalogues, metrics from the collector.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from kernels.device import HostDevice
+from pipeline.camera import Camera, CameraConfig
+from pipeline.engine import Engine
+from pipeline.latency import LogHistogram
+from pipeline.sources import catalogue
+from service.app import create_app
+from service.metrics import PinholeCollector, Snapshot
+from service.routes.catalogue import op_catalogue
+from service.settings import Settings
+from service.tally import LiveStatistics
+
+COMMAND = "python -m service.reference"
+
+
+def reference() -> str:
+    """The whole page, Markdown."""
+    parts = [
+        "# Reference",
+        f"Made from the code by `{COMMAND}`; a test keeps it so.",
+        "## HTTP",
+        "Errors are problem details (RFC 9457) with `errors: [{field, reason, allowed}]`. Frame headers: `X-Timestamp` "
+        "(wall clock of capture, seconds), `X-Frame-Sequence`, `X-Frame-Age-Ms`, `X-Chain-Version`, `X-Frame-Width`, "
+        "`X-Frame-Height`; a picture that stands in for one carries `X-Pinhole-Placeholder` with the reason instead.",
+        *_http(),
+        "## Operations",
+        *_catalogue(op_catalogue(), "kind"),
+        "## Sources",
+        *_catalogue(catalogue(), "example"),
+        "## Metrics",
+        *_metrics(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _http() -> Iterator[str]:
+    app = create_app(Engine(HostDevice()), Settings())
+    for path, methods in sorted(app.openapi()["paths"].items()):
+        for method, operation in methods.items():
+            yield f"### `{method.upper()} {path}`"
+            yield operation["summary"].rstrip(".?") + ("?" if operation["summary"].endswith("?") else ".")
+            query = [p for p in operation.get("parameters", []) if p["in"] == "query"]
+            if query:
+                yield _table((p["name"], p["schema"], p.get("description", "")) for p in query)
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                if (example := content.get("example")) is not None:
+                    yield f"Body: `{example}`"
+
+
+def _catalogue(entries: list[dict[str, Any]], second: str) -> Iterator[str]:
+    for entry in entries:
+        name = entry.get("name") or f"{entry['scheme']}://"
+        yield f"### `{name}`"
+        yield f"{entry['summary'].rstrip('.')}. {second.capitalize()}: `{entry[second]}`"
+        properties = entry["schema"].get("properties", {})
+        if properties:
+            yield _table((key, schema, schema.get("description", "")) for key, schema in properties.items())
+
+
+def _metrics() -> Iterator[str]:
+    device = HostDevice()
+    camera = Camera(CameraConfig("front", "testcard://"), device)
+    none = LogHistogram().snapshot()
+    live = LiveStatistics({}, 0, none, none, {}, 0, 0, 0, 0)
+    snapshot = Snapshot(device, ((camera.statistics(), live),))
+    rows = ["| name | kind | meaning |", "|---|---|---|"]
+    for family in sorted(PinholeCollector(snapshot).collect(), key=lambda f: f.name):
+        suffix = "_total" if family.type == "counter" else ""
+        rows.append(f"| `{family.name}{suffix}` | {family.type} | {family.documentation} |")
+    yield "\n".join(rows)
+
+
+def _table(rows: Any) -> str:
+    lines = ["| parameter | takes | default | meaning |", "|---|---|---|---|"]
+    for name, schema, meaning in rows:
+        default = schema.get("default")
+        shown = "" if default is None else f"`{default}`"
+        lines.append(f"| `{name}` | {_takes(schema)} | {shown} | {meaning} |")
+    return "\n".join(lines)
+
+
+def _takes(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    variants = [s for s in schema.get("anyOf", [schema]) if s.get("type") != "null"]
+    bounds = {**variants[0], **schema}
+    low, high = bounds.get("minimum", bounds.get("exclusiveMinimum")), bounds.get("maximum")
+    unit = f" {schema['x-unit']}" if schema.get("x-unit") else ""
+    kind = str(variants[0].get("type", "see the schema"))
+    return kind if low is None or high is None else f"{kind}, {low:g} to {high:g}{unit}"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

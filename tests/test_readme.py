@@ -1,0 +1,133 @@
+"""Every command in the README runs and every example in it loads; every file it names is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import yaml
+
+from kernels.registry import load_op
+from pipeline.encoders import load_encoder
+from pipeline.sources import clip_uri, load_source
+from tests.helpers.server import Server, serve
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """Code blocks of a language, each with the paragraph before it."""
+    parts = README.split("```")  # text and blocks by turns
+    return [
+        (text.strip().rpartition("\n\n")[2], block.partition("\n")[2])
+        for text, block in zip(parts[::2], parts[1::2], strict=False)
+        if block.partition("\n")[0] == language
+    ]
+
+
+def commands() -> list[str]:
+    """Every line of the shell blocks, continued ones joined and remarks taken off."""
+    text = "\n".join(body for _, body in blocks("sh")).replace("\\\n", " ")
+    return [command for line in text.splitlines() if (command := line.partition("  #")[0].strip())]
+
+
+def starting(word: str) -> list[str]:
+    return [command for command in commands() if command.startswith(word)]
+
+
+def test_every_command_is_of_a_kind_that_is_tested_here() -> None:
+    tested = ("make ", ".venv/bin/pinhole serve", "docker compose", "curl ", "ffplay ")
+    assert [command for command in commands() if not command.startswith(tested)] == []
+    assert all(starting(word) for word in tested)
+
+
+@pytest.mark.parametrize("command", starting("make "))
+def test_make_has_the_target(command: str) -> None:
+    subprocess.run([*shlex.split(command), "--dry-run"], cwd=ROOT, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("command", starting("docker compose"))
+def test_compose_has_the_profiles(command: str) -> None:
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"].values()
+    known = {profile for service in services for profile in service.get("profiles", [])}
+    assert set(re.findall(r"--profile (\w+)", command)) <= known
+
+
+@pytest.mark.parametrize("command", starting(".venv/bin/pinhole serve"))
+def test_the_service_starts(command: str) -> None:
+    clip = (clip_uri() or "").partition("?")[0]
+    arguments = shlex.split(command.replace("file:///path/to/video.mp4", clip))[2:]
+    arguments = [str(ROOT / a) if a.startswith("deploy/") else a for a in arguments]
+    with serve(*arguments) as server:
+        assert server.get("/api/v1/cameras").json()["cameras"]
+        assert server.end()[0] == 0
+
+
+@pytest.fixture(scope="module")
+def default_service() -> Iterator[Server]:
+    with serve() as server:
+        yield server
+
+
+@pytest.mark.program("curl", "ffmpeg")
+@pytest.mark.leaks_allowed("the module's service")
+@pytest.mark.parametrize("command", [*starting("curl "), *starting("ffplay ")])
+def test_the_clients_are_answered(command: str, default_service: Server, tmp_path: Path) -> None:
+    # There is no screen to play on: the same FFmpeg opens the same URL.
+    command = command.replace("ffplay", "ffprobe").replace("http://127.0.0.1:8080", default_service.url)
+    words = shlex.split(command)
+    words[1:1] = ["--fail"] if words[0] == "curl" else []
+    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    assert all(file.stat().st_size > 1000 for file in tmp_path.iterdir())
+
+
+def example(path: str, tmp_path: Path) -> ModuleType:
+    """The example whose paragraph names ``path`` as its file, as a module of its name."""
+    (body,) = [body for before, body in blocks("python") if f"`{path}`" in before]
+    name = Path(path).stem
+    (tmp_path / f"{name}.py").write_text(body, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, tmp_path / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_operation_loads_and_runs(tmp_path: Path) -> None:
+    example("kernels/ops/darken.py", tmp_path)
+    op = load_op("darken", "darken")
+    assert op.table(op.Params(by=10))[[0, 10, 255]].tolist() == [0, 0, 245]  # type: ignore[attr-defined]
+
+
+def test_the_source_loads_and_delivers(tmp_path: Path) -> None:
+    from kernels.image import ImageView
+
+    example("pipeline/sources/grey.py", tmp_path)
+    source_class = load_source("grey", "grey")
+    source = source_class("grey://?level=200", source_class.Config(level=200))  # type: ignore[call-arg]
+    spec = source.open().image
+    view = ImageView(spec, np.empty(spec.nbytes, np.uint8))
+    source.fill(view)
+    assert (view.plane(0) == 200).all()
+    source.close()
+
+
+def test_the_encoder_loads_and_encodes(tmp_path: Path) -> None:
+    example("pipeline/encoders/bmp.py", tmp_path)
+    assert load_encoder("bmp", "bmp").encode(np.zeros((4, 5, 3), np.uint8)).startswith(b"BM")
+
+
+def test_every_file_it_names_is_there() -> None:
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
