@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +44,21 @@ def test_b55_b56_twenty_viewers_ten_times_on_the_same_port() -> None:
         assert "all cameras stopped, all frames given back" in server.log
         assert "stopped" in server.lines[-1]
         assert "did not end" not in server.log
+
+
+def test_b43_killed_services_leave_nothing_behind_and_the_next_one_starts() -> None:
+    def shared_memory() -> set[str]:
+        return {entry.name for entry in Path("/dev/shm").iterdir() if "chromium" not in entry.name}
+
+    before, port = shared_memory(), 0
+    for _ in range(5):
+        with serve("--camera", f"cam={SMALL_CARD}", port=port) as server:
+            port = server.port
+            server.process.kill()
+            server.process.wait(10)
+    assert shared_memory() <= before
+    with serve("--camera", f"cam={SMALL_CARD}", port=port) as server:
+        assert server.end()[0] == 0
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.02, 0.15])

@@ -191,7 +191,7 @@ def test_b50_twenty_viewers_from_one_encoding_per_frame_and_rendition(service: S
                 sizes.setdefault(sequence, set()).add(size)
         assert all(len(found) == 1 for found in sizes.values())
     assert rate > 20, "the camera's own rate does not suffer"
-    assert gone_s < 5.0, "2 s, and as much again for a busy machine"
+    assert gone_s < 2.0
 
 
 def test_b01_encoding_ends_with_the_last_viewer(service: Server) -> None:
