@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from kernels.errors import DeviceFailedError, DeviceUnavailableError, InputError, PinholeError
 from kernels.image import ImageView
-from kernels.memory import CUDA_ERROR_MEMORY_ALLOCATION, HostMemory, Ledger, MappedMemory, PageMemory
+from kernels.memory import CUDA_ERROR_MEMORY_ALLOCATION, CUDA_STICKY_CODES, HostMemory, Ledger, MappedMemory, PageMemory
 from kernels.op import OpParams
 from kernels.plan import Plan
 
@@ -302,14 +302,9 @@ class CudaErrors:
 cuda_errors = CudaErrors
 
 
-# Codes after which the context is gone (CUDA runtime API, "cudaError"): illegal address, launch timeout,
-# hardware stack error, illegal instruction, misaligned address, invalid address space, invalid pc, launch failure, ECC.
-_STICKY_CODES = frozenset({214, 700, 702, 714, 715, 716, 717, 718, 719})
-
-
 def failure(call: str, code: int, text: str) -> DeviceFailedError:
     """The DeviceFailedError of a CUDA result code."""
-    sticky = code in _STICKY_CODES
+    sticky = code in CUDA_STICKY_CODES
     advice = (
         "the CUDA context of this process is lost; restart it"
         if sticky

@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import threading
 import warnings
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -18,6 +19,11 @@ from kernels.errors import MemoryClosedError, OutOfMemoryError
 from kernels.image import Pixels
 
 CUDA_ERROR_MEMORY_ALLOCATION = 2
+
+# Codes after which the context is gone (CUDA runtime API, "cudaError"): ECC, NVLink, illegal address, launch timeout,
+# device assert, hardware stack error, illegal instruction, misaligned address, invalid address space, invalid pc,
+# launch failure.
+CUDA_STICKY_CODES = frozenset({214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719})
 
 
 class Ledger:
@@ -69,8 +75,10 @@ class _Owner:
             if not self._open:
                 return
             self._open = False
-        self._release()
-        self._ledger.add(self.kind, -self._nbytes)
+        try:
+            self._release()
+        finally:
+            self._ledger.add(self.kind, -self._nbytes)
 
     def _release(self) -> None:
         raise NotImplementedError
@@ -156,7 +164,7 @@ class MappedMemory(_Owner):
     def _release(self) -> None:
         from cupy.cuda import runtime
 
-        runtime.freeHost(self._ptr)
+        _free(runtime.freeHost, self._ptr)
 
 
 class DeviceMemory(_Owner):
@@ -186,7 +194,18 @@ class DeviceMemory(_Owner):
     def _release(self) -> None:
         from cupy.cuda import runtime
 
-        runtime.free(self._ptr)
+        _free(runtime.free, self._ptr)
+
+
+def _free(release: Callable[[int], None], pointer: int) -> None:
+    """Release CUDA memory; after a lost context every call fails and the memory is gone with it."""
+    from cupy.cuda import runtime
+
+    try:
+        release(pointer)
+    except runtime.CUDARuntimeError as error:
+        if error.status not in CUDA_STICKY_CODES:
+            raise
 
 
 def available_host_bytes() -> int | None:

@@ -380,6 +380,9 @@ class Ring:
             for slot, over, failed in answers:
                 if not over:
                     self._table.busy.append(slot)
+                    # Who began to wait meanwhile saw no busy slot, and would sleep its whole time-out.
+                    self._done.notify_all()
+                    self._freed.notify_all()
                     continue
                 slot.pending.clear()
                 if slot.state is SlotState.FINISHING and not failed:
@@ -401,10 +404,12 @@ class Ring:
                 slot = self._table.to_release.pop() if self._table.to_release else None
             if slot is None:
                 return
-            slot.free()
-            with self._lock:
-                slot.state = SlotState.RELEASED
-                self._freed.notify_all()
+            try:
+                slot.free()
+            finally:
+                with self._lock:
+                    slot.state = SlotState.RELEASED
+                    self._freed.notify_all()
 
 
 def _allocate(device: Device, spec: ImageSpec, nbytes: int, count: int) -> list[Slot]:
@@ -425,13 +430,13 @@ def _ask(slot: Slot) -> tuple[bool, bool]:
     try:
         if not all(completion.done() for completion in slot.pending):
             return False, False
+        frame = slot.frame
+        if slot.state is SlotState.FINISHING and frame is not None:
+            frame.times.done_ns = frame.times.done_ns or time.monotonic_ns()
+            frame.times.gpu_ns = slot.pending[-1].gpu_ns() or 0
     except DeviceFailedError:
         return True, True
     except Exception:  # foreign code's border: whatever a completion raises, the slot must not be lost
         log.exception("a completion raised; its frame counts as failed")
         return True, True
-    frame = slot.frame
-    if slot.state is SlotState.FINISHING and frame is not None:
-        frame.times.done_ns = frame.times.done_ns or time.monotonic_ns()
-        frame.times.gpu_ns = slot.pending[-1].gpu_ns() or 0
     return True, False

@@ -115,6 +115,8 @@ class StageLoop:
             result = lease.result(work.executor.plan)
             completion = work.executor.submit(lease.source, result, work.params)
             completion.wait()
+            frame.times.done_ns = time.monotonic_ns()
+            frame.times.gpu_ns = completion.gpu_ns() or 0
         except DeviceFailedError as error:
             lease.abandon("device", completion)
             self._failed(error)
@@ -123,9 +125,7 @@ class StageLoop:
             lease.abandon("memory" if isinstance(error, OutOfMemoryError) else "device", completion)
             raise
         self._failures = 0
-        frame.times.done_ns = time.monotonic_ns()
         self._spin_until_ns = frame.times.done_ns + SPIN_NS
-        frame.times.gpu_ns = completion.gpu_ns() or 0
         # Counted before it is shown: who sees the frame sees it counted.
         core.counters.count_processed(frame, work.executor.plan if self._has_link else None, not self._warm)
         self._warm = True

@@ -118,3 +118,32 @@ def test_the_free_memory_is_the_systems_own_figure() -> None:
     ours = available_host_bytes()
     assert ours is not None
     assert ours == pytest.approx(psutil.virtual_memory().available, rel=0.2)
+
+
+def test_memory_of_a_lost_context_leaves_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = pytest.importorskip("cupy").cuda.runtime
+
+    class LostError(Exception):
+        status = 700
+
+    def release(pointer: int) -> None:
+        raise LostError
+
+    monkeypatch.setattr(runtime, "CUDARuntimeError", LostError)
+    memory._free(release, 1)
+    LostError.status = 1
+    with pytest.raises(LostError):
+        memory._free(release, 1)
+
+
+def test_a_release_that_fails_still_leaves_the_ledger() -> None:
+    class Stubborn(memory._Owner):
+        def _release(self) -> None:
+            raise OSError("no")
+
+    ledger = Ledger()
+    owner = Stubborn(10, ledger)
+    with pytest.raises(OSError, match="no"):
+        owner.close()
+    assert ledger.held("host") == 0
+    owner.close()
