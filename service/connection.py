@@ -17,6 +17,11 @@ NOTSENT_LOWAT_BYTES = 16 * 1024
 USER_TIMEOUT_MS = 5000
 BACKLOG = 512
 
+# Before a request can be refused it has to be read: not for ever, and not without end.
+MAX_HEAD_BYTES = 64 * 1024
+HEAD_DEADLINE_S = 10.0
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
 
 class Connection(Protocol):
     """Offered to the application as ``scope["extensions"]["pinhole.connection"]``."""
@@ -45,12 +50,45 @@ class LiveProtocol(HttpToolsProtocol):
         # A client that connects and says nothing is as idle as one between two requests.
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
+        self._head_bytes = 0  # of a request whose headers are not complete; -1 once they are
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._completed = False
+
+    def data_received(self, data: bytes) -> None:
+        self._completed = False
+        super().data_received(data)
+        # Bytes that ended a request are not those of the next one's head.
+        if self._head_bytes < 0 or self._completed or self.transport.is_closing():
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.close()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_DEADLINE_S, self.transport.abort)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._head_bytes = 0
+        self._completed = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_head()
+        super().connection_lost(exc)
+
+    def _end_head(self) -> None:
+        self._head_bytes = -1
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._connection = _HttpConnection(self)
         self.scope["extensions"] = {EXTENSION: self._connection}  # type: ignore[dict-item]
 
     def on_headers_complete(self) -> None:
+        self._end_head()
         super().on_headers_complete()
         if self.cycle is not None and self.cycle.scope is self.scope:
             self._connection.cycle = self.cycle
@@ -65,7 +103,7 @@ class _HttpConnection:
 
     def abort(self) -> None:
         transport = self._protocol.transport
-        with contextlib.suppress(OSError):  # it is gone already
+        with contextlib.suppress(OSError, ValueError):  # it is gone already; uvloop then has descriptor -1
             # Reset: nothing of what was not sent stays with the kernel.
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         transport.abort()

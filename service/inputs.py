@@ -110,7 +110,7 @@ async def read_json(request: Request) -> Any:
     except ClientDisconnect:
         raise Problem(400, "the client went away") from None
     try:
-        return json.loads(body, object_pairs_hook=_unique)
+        return json.loads(body.decode("utf-8"), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
         wrong = [field_error("body", reason, "JSON in UTF-8, each key once")]

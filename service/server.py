@@ -69,6 +69,11 @@ class Server(uvicorn.Server):
         for listener in sockets or []:
             listener.close()
         await self._stop_viewers()
+        # There is no WebSocket: what asked for one and was not refused yet would make uvicorn's shutdown fail.
+        for connection in list(self.server_state.connections):
+            if not isinstance(connection, LiveProtocol):
+                connection.transport.abort()
+        await asyncio.sleep(0)
         ending = asyncio.get_running_loop().call_later(REQUESTS_GRACE_S, self._abort_connections)
         try:
             await super().shutdown(sockets)

@@ -18,7 +18,7 @@ from kernels.device import HostDevice
 from kernels.errors import InputError
 from pipeline.engine import Engine
 from service.app import create_app
-from service.auth import Token, take_token
+from service.auth import Token, _cookie, take_token
 from service.settings import Settings, is_loopback
 from tests.helpers.inprocess import Served, serving
 from tests.helpers.server import SMALL_CARD
@@ -250,3 +250,9 @@ def test_b79_other_addresses_are_refused_without_a_token(host: str) -> None:
         Settings(host=host).check()
     Settings(host=host, token=SecretStr("x")).check()
     Settings(host=host, insecure=True).check()
+
+
+@pytest.mark.parametrize("before", ['prefs={"a":"b,c"}', "a b=c", "x", "naïve=1", 'q="'])
+def test_other_programs_cookies_do_not_hide_ours(before: str) -> None:
+    assert _cookie(f"{before}; pinhole_1=secret; other=2", "pinhole_1") == "secret"
+    assert _cookie(f"{before}; other=2", "pinhole_1") == ""
