@@ -151,7 +151,10 @@ def health(url: str | None, ready: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="With JSON Schemas, as GET /api/v1/ops answers.")
 def ops(as_json: bool) -> None:
     """List the operations: name, kind, and each parameter's type, range, default, unit and meaning."""
-    catalogue = op_catalogue()
+    try:
+        catalogue = op_catalogue()
+    except PinholeError as error:  # a broken op file; its last line is what helps
+        _fail(error, CANNOT_RUN)
     if as_json:
         click.echo(json.dumps(json.loads(to_json({"ops": catalogue})), indent=2, ensure_ascii=False))
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Literal
 
 from fastapi import APIRouter, Request
 from pydantic import Field
@@ -11,6 +10,7 @@ from starlette.responses import Response
 
 from kernels.errors import InputError
 from kernels.image import MAX_SIDE_PX
+from pipeline.encoders import all_encoders
 from pipeline.encoders.base import DEFAULT_QUALITY
 from pipeline.scaling import MIN_WIDTH_PX
 from pipeline.state import CameraState
@@ -39,8 +39,10 @@ class StreamQuery(LiveQuery):
 
 
 class SnapshotQuery(LiveQuery):
-    format: Literal["jpg", "png", "npy"] = Field(
-        default="jpg", description="npy with view=source is the packed native planes."
+    format: str = Field(
+        default="jpg",
+        description="npy with view=source is the packed native planes.",
+        json_schema_extra={"enum": [encoder.format for encoder in all_encoders().values()]},
     )
 
 

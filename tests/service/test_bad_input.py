@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from kernels.registry import all_ops
-from tests.helpers.inprocess import Served
+from tests.helpers.inprocess import Served, serving
+from tests.helpers.server import SMALL_CARD, serve
 from tests.service.test_api import assert_problem
 
 pytestmark = pytest.mark.leaks_allowed("the shared service makes its worker threads when needed; checked at its end")
@@ -174,7 +176,7 @@ def test_a_query_that_is_none_is_refused(served: Served, query: str, field: str,
         ("/cameras/one/stream?fps=0", "fps", "0.1 to 1000"), ("/cameras/one/stream?fps=nan", "fps", "number"),
         ("/cameras/one/stream?fps=inf", "fps", "number"), ("/cameras/one/stream?fps=-3", "fps", "0.1 to 1000"),
         ("/cameras/one/stream?fps=1e999", "fps", "number"), ("/cameras/one/stream?format=png", "format", "quality"),
-        ("/cameras/one/snapshot?format=gif", "format", "jpg, png, npy"),
+        ("/cameras/one/snapshot?format=gif", "format", "jpg, npy, png"),
         ("/cameras/one/snapshot?fps=5", "fps", "quality"),
         ("/cameras/one/snapshot?format=JPG", "format", "jpg"), ("/?x=1", "x", ""),
     ],
@@ -204,3 +206,27 @@ def test_what_is_not_http_does_no_harm(served: Served, data: bytes) -> None:
         except (BrokenPipeError, ConnectionResetError):
             return
     assert first == b"" or first.startswith((b"HTTP/1.1 4", b"HTTP/1.1 2"))
+
+
+def test_a_head_without_end_is_refused_and_a_slow_one_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.connection.HEAD_DEADLINE_S", 0.3)
+    with serving({"cam": SMALL_CARD}) as service:
+        with socket.create_connection(("127.0.0.1", service.port), 5) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200_000)
+            assert client.recv(100).startswith(b"HTTP/1.1 431 ")
+        with socket.create_connection(("127.0.0.1", service.port), 5) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: loc")
+            with contextlib.suppress(ConnectionResetError):
+                assert client.recv(100) == b""
+        assert service.get("/health/live").status == 200
+
+
+def test_an_upgrade_with_a_body_does_not_spoil_the_end() -> None:
+    upgrade = b"Upgrade: websocket\r\nConnection: Upgrade\r\nContent-Length: 3\r\n\r\nabc"
+    with (
+        serve("--camera", f"cam={SMALL_CARD}") as server,
+        socket.create_connection(("127.0.0.1", server.port), 5) as client,
+    ):
+        client.sendall(b"GET /cameras/cam/stream HTTP/1.1\r\nHost: localhost\r\n" + upgrade)
+        server.until(lambda: server.get("/health/live").status == 200)
+        assert server.end()[0] == 0
