@@ -6,6 +6,7 @@ tests script its delays and failures). With :mod:`kernels.memory` the only file 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -337,8 +338,17 @@ def cuda_absence(index: int = 0) -> str | None:
     try:
         count: int = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
-        return f"no CUDA driver or device: {error}"
+        # Without any driver CuPy says that it is too old, which sends people looking for an update.
+        return f"no CUDA driver or device: {error}" if _has_driver() else "there is no NVIDIA driver (libcuda.so.1)"
     return None if index < count else f"CUDA device {index} does not exist; there are {count}"
+
+
+def _has_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def open_device(memory: str | None = None, index: int = 0) -> tuple[Device, str]:

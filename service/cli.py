@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from types import FrameType
 from typing import Any
 
@@ -31,6 +32,8 @@ from service.settings import Settings
 from service.version import version
 
 log = logging.getLogger("pinhole.serve")
+
+LAST_THREADS_S = 0.3  # for threads that end by themselves
 
 CANNOT_RUN = 1
 
@@ -191,6 +194,11 @@ def _leave() -> None:
     Nor while a capture thread is inside a library: the interpreter's end would take away what that stands on.
     """
     others = [t for t in threading.enumerate() if t is not threading.main_thread()]
+    deadline = time.monotonic() + LAST_THREADS_S
+    for thread in others:  # a pool's workers are told to end and do so a moment later
+        if not thread.daemon:
+            thread.join(max(0.0, deadline - time.monotonic()))
+    others = [t for t in others if t.is_alive()]
     stuck = [t.name for t in others if not t.daemon or t.name.startswith("cap-")]
     if stuck:
         log.error("threads that did not end: %s", ", ".join(stuck))

@@ -122,11 +122,21 @@ def _path_schemes() -> frozenset[str]:
     return frozenset(scheme for scheme, source in all_sources().items() if source.location in ("path", "device"))
 
 
+_BY_NAME = "opencv://?name=URL with % escapes, e.g. opencv://?name=rtsp%3A%2F%2Fhost%2Fstream"
+_OPENED_BY_OPENCV = {
+    **dict.fromkeys(("rtsp", "rtsps", "rtmp", "http", "https", "udp"), _BY_NAME),
+    "v4l2": "opencv:///dev/video0",
+}
+
+
 def _find(scheme: str, field: str) -> SourceType:
     known = all_sources()
     try:
         return known[scheme]
     except KeyError:
+        if scheme in _OPENED_BY_OPENCV:
+            reason = f"{scheme}:// has no source of its own yet; OpenCV may open it"
+            raise InputError(field, reason, _OPENED_BY_OPENCV[scheme]) from None
         raise UnknownNameError(field, "scheme", scheme[:60], known) from None
 
 

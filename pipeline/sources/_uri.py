@@ -46,7 +46,11 @@ def parse_uri(uri: str, field: str = "uri") -> SourceUri:
         raise InputError(field, "has a control character or a broken one in it", "write it as %XX")
     match = _SCHEME.match(uri)
     if match is None:
-        raise InputError(field, "has no scheme", "SCHEME://…; a file is file:///path/to/it")
+        raise InputError(
+            field,
+            "has no scheme",
+            "SCHEME://…; a file is file:///path/to/it, a webcam opencv://0 or opencv:///dev/video0",
+        )
     if "#" in uri:
         raise InputError(field, "has a # in it", "write %23 for a # that belongs to a name")
     location, _, query = uri[match.end() :].partition("?")

@@ -89,7 +89,7 @@ def test_limits_of_size_are_inside(size: str) -> None:
         ("testcard://?FPS=30", "camera.uri?FPS", "setting of testcard://", "fps"),
         ("testcard://?loop=1", "camera.uri?loop", "setting of testcard://", None),
         ("testcad://", "camera.uri", "scheme", "testcard"),
-        ("rtsp://u:geheim@cam/x", "camera.uri", "scheme", None),
+        ("nothing://u:geheim@cam/x", "camera.uri", "scheme", None),
     ],
 )
 def test_unknown_names_say_what_there_is_and_the_nearest(uri: str, field: str, kind: str, hint: str | None) -> None:
@@ -212,3 +212,11 @@ def test_broken_source_file_stops_the_start_up(
 def test_source_file_that_does_not_import_stops_the_start_up() -> None:
     with pytest.raises(PinholeError, match="ModuleNotFoundError"):
         load_source("pipeline.sources.nowhere", "nowhere")
+
+
+@pytest.mark.parametrize("uri", ["rtsp://u:geheim@cam/x", "http://cam/stream", "v4l2:///dev/video0"])
+def test_what_opencv_may_open_is_said_to_be_so(uri: str) -> None:
+    error = refusal(uri)
+    assert error.field == "camera.uri"
+    assert "opencv://" in error.allowed
+    assert "geheim" not in str(error)
