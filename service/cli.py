@@ -28,7 +28,7 @@ from service.logs import set_up_logging
 from service.problems import to_json
 from service.routes.catalogue import op_catalogue
 from service.server import SIGNALS, Server, check_single_owner, handled_signals
-from service.settings import Settings
+from service.settings import Settings, is_loopback
 from service.version import version
 
 log = logging.getLogger("pinhole.serve")
@@ -104,7 +104,7 @@ def run(effective: Effective, on_signal: OnSignal) -> None:
     except OSError as error:
         raise PinholeError(
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
-            "stop what listens there, or choose another --host and --port"
+            "is it an address of this machine, does something else listen there? Choose another --host or --port"
         ) from None
     with listener:
         device, reason = open_device(settings.memory)
@@ -129,6 +129,9 @@ def _announce(url: str, settings: Settings, engine: Engine, reason: str) -> None
     device = engine.device
     fields = {"url": url, "device": device.name, "memory": device.memory, "cameras": list(engine.cameras)}
     log.info("Pinhole %s on %s; device: %s; memory: %s", version(), url, device.name, reason, extra=fields)
+    if not is_loopback(settings.host):
+        how = "opened once as /?token=TOKEN" if settings.token is not None else "without a token"
+        log.info("other machines reach it at this one's address, same port, %s", how)
     if settings.insecure and settings.token is None:
         log.warning("INSECURE: whoever reaches %s can watch and control every camera; there is no token", settings.host)
 

@@ -5,6 +5,7 @@ HTTP from the OpenAPI schema, operations and sources from their catalogues, metr
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -54,7 +55,7 @@ def _http() -> Iterator[str]:
                 yield _table((p["name"], p["schema"], p.get("description", "")) for p in query)
             for content in operation.get("requestBody", {}).get("content", {}).values():
                 if (example := content.get("example")) is not None:
-                    yield f"Body: `{example}`"
+                    yield f"Body: `{json.dumps(example)}`"
 
 
 def _catalogue(entries: list[dict[str, Any]], second: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -47,8 +48,13 @@ _PARAMS_SCHEMA = {
 }
 
 
-def _body(schema: dict[str, Any]) -> dict[str, Any]:
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+def _body(schema: dict[str, Any], example: str) -> dict[str, Any]:
+    content = {"application/json": {"schema": schema, "example": json.loads(example)}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+_CHAIN_EXAMPLE = '{"ops": [{"op": "gaussian_blur", "params": {"ksize": 5}}, {"op": "sobel"}]}'
+_PARAMS_EXAMPLE = '{"params": {"ksize": 9}}'
 
 
 @readable(router, "", summary="The camera's chain and its version")
@@ -56,7 +62,12 @@ async def get_chain(camera: str, shared: Shared) -> Response:
     return Json(chain_json(shared.engine.get(camera).chain))
 
 
-@router.put("", response_model=None, summary="Replace the chain as a whole", openapi_extra=_body(_chain_schema()))
+@router.put(
+    "",
+    response_model=None,
+    summary="Replace the chain as a whole",
+    openapi_extra=_body(_chain_schema(), _CHAIN_EXAMPLE),
+)
 async def put_chain(camera: str, request: Request, shared: Shared) -> Response:
     found = shared.engine.get(camera)
     body = await read_object(request, {"ops": '[{"op": NAME, "params": {…}}, …]'}, required=("ops",))
@@ -64,7 +75,7 @@ async def put_chain(camera: str, request: Request, shared: Shared) -> Response:
 
 
 @router.patch(
-    "/{index}", response_model=None, openapi_extra=_body(_PARAMS_SCHEMA),
+    "/{index}", response_model=None, openapi_extra=_body(_PARAMS_SCHEMA, _PARAMS_EXAMPLE),
     summary="Change some parameters of one operation; the others keep their values",
 )  # fmt: skip
 async def patch_step(camera: str, index: int, request: Request, shared: Shared) -> Response:
