@@ -235,7 +235,7 @@ def test_b49_encoding_never_blocks_the_loop(camera: FakeCamera, monkeypatch: pyt
 
     def slow(self: JpegCpu, *args: Any) -> bytes:
         assert threading.current_thread() is not threading.main_thread()
-        time.sleep(0.3)
+        time.sleep(0.5)
         return encode(self, *args)
 
     monkeypatch.setattr(JpegCpu, "encode", slow)
@@ -251,7 +251,7 @@ def test_b49_encoding_never_blocks_the_loop(camera: FakeCamera, monkeypatch: pyt
                 longest = max(longest, time.monotonic() - before)
                 ticks += 1
             assert ticks > 5
-            assert longest < 0.28, "the loop waited as long as the encoder"
+            assert longest < 0.15, "the loop waited for the encoder"
 
     run(test)
 
