@@ -39,12 +39,16 @@ PACKAGES = (
 )
 
 
-def arguments(description: str | None, argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line of a benchmark: ``out`` (a folder) and ``runs``."""
+def arguments(
+    description: str | None, argv: Sequence[str] | None = None, *, memory: Sequence[str] = ()
+) -> argparse.Namespace:
+    """The command line of a benchmark: ``out`` (a folder) and ``runs``; ``memory``, where it has the choice."""
     text = (description or "").strip()
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "benchmarks", help="folder for JSON and table")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs; the median of them is reported")
+    if memory:
+        parser.add_argument("--memory", choices=memory, default="host", help="memory strategy of Pinhole")
     return parser.parse_args(argv)
 
 

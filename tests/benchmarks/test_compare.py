@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernels.device import MEMORY_STRATEGIES
 from kernels.formats import BGR8
 from kernels.image import ImageSpec, ImageView, Pixels
 from pipeline.sources._card import Card
 from tests.benchmarks.baselines.opencv_alone import RECORD
 from tests.benchmarks.baselines.opencv_chain import QUALITY, process
-from tests.benchmarks.bench_compare import Camera, jpegs, judge, records
-from tests.benchmarks.harness import Load
+from tests.benchmarks.bench_compare import Camera, jpegs, judge, pinhole, records
+from tests.benchmarks.harness import Load, arguments
 from tests.benchmarks.time_code import read_edges
 
 LOAD = Load(1.0, (0, 0, 0), (0, 0, 0), {"server": 0.5}, 0.0)
@@ -95,3 +96,11 @@ def test_records_are_read_back_and_a_cut_one_is_left_out(tmp_path: Path) -> None
     assert list(records(data)) == written
     assert list(records(data[:-1])) == written[:-1]
     assert list(records(data + b"\0" * 5)) == written
+
+
+@pytest.mark.parametrize("memory", ["host", "zero_copy"])
+def test_pinhole_is_compared_in_the_memory_that_was_asked_for(memory: str) -> None:
+    command = pinhole(memory, Camera("http://127.0.0.1:1/", 0.0, 900, 30), 8080)
+    assert command[command.index("--memory") + 1] == memory
+    assert arguments("", ["--memory", memory], memory=MEMORY_STRATEGIES).memory == memory
+    assert arguments("", [], memory=MEMORY_STRATEGIES).memory == "host"

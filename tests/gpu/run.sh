@@ -4,6 +4,7 @@
 #   bash tests/gpu/run.sh                          tests, then benchmarks
 #   bash tests/gpu/run.sh tests [PYTEST ARGUMENT…] tests alone
 #   bash tests/gpu/run.sh bench [NAME…]            benchmarks alone (bench_gpu unless named)
+#   bash tests/gpu/run.sh compare [ARGUMENT…]      bench_compare alone: Pinhole on the GPU beside OpenCV + Flask (8 minutes)
 #
 # Made for a bare machine: python3 >= 3.10 with CuPy, NumPy, OpenCV, pytest, pytest-timeout, hypothesis and psutil, and no
 # network. What else is needed comes from the wheels in .whl/ (fetch_wheels.sh fills it). Pinhole itself is not installed:
@@ -14,7 +15,7 @@ cd "$(dirname "$0")/../.."
 out=$(mkdir -p "${OUT:-build/gpu}" && cd "${OUT:-build/gpu}" && pwd)
 part=all
 case "${1:-}" in
-    all | tests | bench)
+    all | tests | bench | compare)
         part=$1
         shift
         ;;
@@ -35,30 +36,38 @@ workers=()
 python3 -c 'import xdist' 2>/dev/null && [ "$(nproc)" -ge 8 ] && workers=(-n "$(($(nproc) / 2))")
 
 status=0
-if [ "$part" != bench ]; then
+if [ "$part" = all ] || [ "$part" = tests ]; then
     python3 -m pytest "${workers[@]}" -p no:cacheprovider -p no:benchmark --junitxml="$out/tests.xml" --durations=15 "$@" 2>&1 | tee "$out/tests.log"
     status=${PIPESTATUS[0]}
 fi
 
-if [ "$part" != tests ]; then
-    names=("$@")
-    if [ "$part" = all ] || [ $# -eq 0 ]; then
-        names=()
-        [ -f tests/benchmarks/bench_gpu.py ] && names=(bench_gpu)
-    fi
-    for name in "${names[@]}"; do
-        python3 -m "tests.benchmarks.$name" --out "$out" 2>&1 | tee "$out/$name.log"
-        [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
-    done
-fi
+names=()
+arguments=()
+case "$part" in
+    all)
+        names=(bench_gpu)
+        ;;
+    bench)
+        names=("${@:-bench_gpu}")
+        ;;
+    compare)
+        names=(bench_compare)
+        arguments=(--memory zero_copy --runs 3 "$@")
+        ;;
+esac
+for name in "${names[@]}"; do
+    # Not NAME.log: a benchmark may keep its servers' log under that name.
+    python3 -m "tests.benchmarks.$name" --out "$out" "${arguments[@]}" 2>&1 | tee "$out/$name.txt"
+    [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
+done
 
 echo
 echo "== summary"
 python3 -c 'from tests.benchmarks.harness import describe, environment
 print(describe({**environment(), "command": "bash tests/gpu/run.sh"}))'
-[ "$part" = bench ] || {
+[ "$part" = bench ] || [ "$part" = compare ] || {
     grep -E '^(FAILED|ERROR) |^=+ (GPU tests skipped|tests skipped)' "$out/tests.log"
     tail -n 1 "$out/tests.log"
 }
-[ "$part" = tests ] || for name in "${names[@]}"; do [ ! -f "$out/$name.md" ] || grep '^|' "$out/$name.md"; done
+for name in "${names[@]}"; do [ ! -f "$out/$name.md" ] || grep '^|' "$out/$name.md"; done
 exit "$status"
