@@ -90,8 +90,9 @@ def make_params(op: AnyOp, values: Mapping[str, Any], field: str) -> OpParams:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else ""
-        message = first["msg"].removeprefix("Value error, ")
+        message = first["msg"].removeprefix("Value error, ").replace("Tuple", "List").replace("tuple", "list")
         path = f"{field}.{name}" if name else field
+        path += "".join(f"[{index}]" for index in first["loc"][1:])
         raise InputError(path, f"{_shown(first['input'])}: {message}", allowed_values(op, name)) from None
     return params
 
@@ -101,8 +102,18 @@ def allowed_values(op: AnyOp, name: str) -> str:
     schema = op.Params.model_json_schema().get("properties", {}).get(name)
     if schema is None:
         return ", ".join(op.Params.model_fields) or "no parameters"
+    return _values_of(schema)
+
+
+def _values_of(schema: Mapping[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(map(repr, schema["enum"]))
+    if schema.get("format") == "color":
+        return '"#rrggbb"'
+    if schema.get("type") == "array":
+        least, most = schema.get("minItems", 0), schema.get("maxItems")
+        number = f"{least} or more" if most is None else str(least) if least == most else f"{least} to {most}"
+        return f"list of {number}: {_values_of(schema.get('items', {}))}"
     parts = [str(schema.get("type", "see the schema"))]
     if "minimum" in schema and "maximum" in schema:
         step = schema.get("x-step")

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Callable, Sequence
+from itertools import combinations, product
 from typing import Any
 
 from hypothesis import strategies as st
 
 from kernels.chain import Chain, Step
+from kernels.formats import BGR8, GRAY8, PixelFormat
 from kernels.image import MAX_SIDE_PX
 from kernels.op import OpParams
 from kernels.registry import AnyOp, all_ops
 
 MAX_RESULT_PX = 90
 
+Values = dict[str, Any]
+
+# Ops whose parameters depend on one another: makes any values, each of which fits its own schema, fit together.
+REPAIRS: dict[str, Callable[[Values], Values]] = {}
+
+# Ops that draw into the picture, or whose result depends on where a pixel is: one value does not stay one value.
+DRAWING_OPS: set[str] = set()
+
 
 def _value(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
+    if schema.get("format") == "color":
+        return st.integers(0, 0xFFFFFF).map("#{:06x}".format)
     if schema["type"] in ("string", "boolean"):
         return st.sampled_from(_extremes(schema))
+    if schema["type"] == "array":
+        return st.lists(_value(schema["items"]), min_size=schema.get("minItems", 0), max_size=schema["maxItems"])
     if schema["type"] == "integer":
         least, step = schema["minimum"], schema.get("x-step", 1)
         return st.integers(0, (schema["maximum"] - least) // step).map(lambda n: least + n * step)
@@ -25,12 +39,21 @@ def _value(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 
 def _extremes(schema: dict[str, Any]) -> list[Any]:
-    """All values where they can be counted, else the least, the default and the greatest."""
-    if schema["type"] == "string":
+    """All values where they can be counted, else the least, the default and the greatest, each once."""
+    default = [schema["default"]] if "default" in schema else []
+    if "enum" in schema:
         return list(schema["enum"])
     if schema["type"] == "boolean":
         return [False, True]
-    return sorted({schema["minimum"], schema["default"], schema["maximum"]})
+    if schema.get("format") == "color":
+        found = ["#000000", *default, "#ffffff"]
+    elif schema["type"] == "array":
+        of_items = _extremes(schema["items"])
+        fewest, most = schema.get("minItems", 0), schema["maxItems"]
+        found = [[of_items[0]] * fewest, *default, [of_items[-1]] * most]
+    else:
+        found = sorted([schema["minimum"], *default, schema["maximum"]])
+    return [value for index, value in enumerate(found) if value not in found[:index]]
 
 
 def _properties(op: AnyOp) -> dict[str, dict[str, Any]]:
@@ -42,9 +65,15 @@ def _properties(op: AnyOp) -> dict[str, dict[str, Any]]:
     }
 
 
+def _params(op: AnyOp, values: Values) -> OpParams:
+    params: OpParams = op.Params(**REPAIRS.get(op.name, dict)(values))
+    return params
+
+
 def op_params(op: AnyOp) -> st.SearchStrategy[OpParams]:
     """Valid parameter values of an op."""
-    return st.builds(op.Params, **{name: _value(schema) for name, schema in _properties(op).items()})
+    values = st.fixed_dictionaries({name: _value(schema) for name, schema in _properties(op).items()})
+    return values.map(lambda drawn: _params(op, drawn))
 
 
 def _step(op: AnyOp) -> st.SearchStrategy[Step]:
@@ -55,11 +84,48 @@ steps: st.SearchStrategy[Step] = st.one_of([_step(op) for op in all_ops().values
 chains: st.SearchStrategy[Chain] = st.lists(steps, max_size=6).map(lambda drawn: Chain(tuple(drawn)))
 
 
+def pairwise(choices: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
+    """Rows of one choice for each column, such that any two choices of any two columns are together in a row.
+
+    Greedy: each row starts from a pair that is still missing, and takes in each other column what adds most pairs.
+    """
+    columns = range(len(choices))
+    if len(choices) < 2:
+        return list(product(*choices))
+    missing = {
+        ((a, i), (b, j))
+        for a, b in combinations(columns, 2)
+        for i, j in product(range(len(choices[a])), range(len(choices[b])))
+    }
+    rows = []
+    while missing:
+        row = dict(min(missing))
+        for column in columns:
+            if column not in row:
+                gains = [
+                    sum(tuple(sorted(((column, i), other))) in missing for other in row.items())
+                    for i in range(len(choices[column]))
+                ]
+                row[column] = gains.index(max(gains))
+        missing -= set(combinations(sorted(row.items()), 2))
+        rows.append(tuple(choices[column][row[column]] for column in columns))
+    return rows
+
+
 def extreme_steps() -> list[Step]:
-    """Each op with each combination of extreme values."""
+    """Each op with its extreme values, any two of them together; with all the least, and all the greatest."""
     found = []
     for op in all_ops().values():
         properties = _properties(op)
         choices = [_extremes(schema) for schema in properties.values()]
-        found += [Step(op, op.Params(**dict(zip(properties, values, strict=True)))) for values in product(*choices)]
+        ends = [tuple(values[end] for values in choices) for end in (0, -1)]
+        made = [_params(op, dict(zip(properties, row, strict=True))) for row in (*ends, *pairwise(choices))]
+        found += [Step(op, params) for params in dict.fromkeys(made)]
     return found
+
+
+def steps_for(format: PixelFormat) -> list[Step]:
+    """The extreme steps for formats that ops see; for others, which come to ops as BGR8, each op as it is."""
+    if format in (BGR8, GRAY8):
+        return extreme_steps()
+    return [Step(op, op.Params()) for op in all_ops().values()]

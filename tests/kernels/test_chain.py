@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-import contextlib
 import json
 import math
+import re
+import re
 from typing import Any
 
 import pytest
@@ -111,6 +112,11 @@ def test_every_parameter_has_help_and_a_range_with_a_unit_or_choices(name: str) 
         assert field["description"]
         if field["type"] == "boolean":
             assert isinstance(field["default"], bool)
+        elif field["type"] == "array":
+            assert field["maxItems"] >= len(field["default"]) >= field.get("minItems", 0)
+            assert "x-unit" in field
+        elif field.get("format") == "color":
+            assert re.fullmatch(field["pattern"], field["default"])
         elif field["type"] == "string":
             assert field["default"] in field["enum"]
         else:
@@ -217,6 +223,46 @@ def test_bad_text_names_the_op_and_what_is_allowed(text: str, field: str, allowe
     assert allowed in caught.value.allowed
 
 
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("gaussian_blur(5)", "gaussian_blur(ksize=5)"),
+        ("gaussian_blur(5, 1.5)", "gaussian_blur(ksize=5, sigma=1.5)"),
+        ("gaussian_blur(5, sigma=2)", "gaussian_blur(ksize=5, sigma=2)"),
+        ("gaussian_blur ksize=5", "gaussian_blur(ksize=5)"),
+        ("gaussian_blur ksize=5, sigma=2", "gaussian_blur(ksize=5, sigma=2)"),
+        ("gaussian_blur ksize=5 sigma=2", "gaussian_blur(ksize=5, sigma=2)"),
+        ("gaussian_blur: 5", "gaussian_blur(ksize=5)"),
+        ("gaussian_blur(ksize:5)", "gaussian_blur(ksize=5)"),
+        ('gaussian_blur{"ksize": 5}', "gaussian_blur(ksize=5)"),
+        ("gamma(gamma=1.2", "gamma(gamma=1.2)"),
+        ("gamma gamma=2", "gamma(gamma=2)"),
+        ("flip horizontal", "flip(direction='horizontal')"),
+        ("flip(direction=horizontal)", "flip(direction='horizontal')"),
+        ("threshold(inverted=true)", "threshold(inverted=True)"),
+        ("gaussian_blur(ksize=5), gamma", "gaussian_blur(ksize=5) | gamma"),
+        ("sobel, gamma gamma=2", "sobel | gamma(gamma=2)"),
+        ("gamma gamma", "gamma | gamma"),
+        ("sobel -> gamma(2); invert", "sobel | gamma(gamma=2) | invert"),
+    ],
+)
+def test_what_was_meant_is_said_and_is_a_chain(text: str, meant: str) -> None:
+    parse_chain(meant)
+    with pytest.raises(InputError) as caught:
+        parse_chain(f"sobel | {text}")
+    assert caught.value.field.startswith("chain[1]")
+    assert caught.value.reason.endswith(f"(did you mean {meant}?)")
+
+
+@pytest.mark.parametrize(
+    "text", ["gaussian_blur(4)", "gamma(1, 2)", "gausian_blur 5", "gamma(2), blurr(5)", "sobel + 1"]
+)
+def test_nothing_is_suggested_that_would_be_refused_too(text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_chain(text)
+    assert "did you mean" not in caught.value.reason
+
+
 TOKENS = (
     "gamma",
     "sobel",
@@ -240,9 +286,15 @@ TOKENS = (
 
 @given(st.text() | st.lists(st.sampled_from(TOKENS)).map("".join))
 def test_no_text_whatever_makes_the_parser_raise_anything_else(text: str) -> None:
-    with contextlib.suppress(InputError):
+    try:
         chain = parse_chain(text)
-        assert parse_chain(str(chain)) == chain
+    except UnknownNameError:
+        return
+    except InputError as error:
+        if suggested := re.search(r"\(did you mean (.*)\?\)$", error.reason, re.DOTALL):
+            parse_chain(suggested[1])
+        return
+    assert parse_chain(str(chain)) == chain
 
 
 def test_messages_stay_short_whatever_was_sent() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kernels.chain import Chain, Step, make_chain, parse_chain
+from kernels.chain import Chain, Step, parse_chain
 from kernels.codegen import generate, headers
 from kernels.compiler import compile_cubin
 from kernels.errors import CompileError
 from kernels.formats import BGR8, FORMATS, GRAY8, NV12, PixelFormat
-from kernels.image import ImageSpec
+from kernels.image import ImageSpec, Shape
 from kernels.op import OpParams, Scratch, WindowOp
 from kernels.plan import Plan, make_plan
 from kernels.registry import all_ops
@@ -36,8 +36,11 @@ def plan_of(format: PixelFormat, chain: Chain) -> Plan:
 
 def all_kernels() -> Chain:
     """Each op on colour, then each on grey: every kernel that a colour format can need."""
-    on_colour = [name for name in all_ops() if name != "grayscale"]
-    return make_chain([{"op": name} for name in (*on_colour, "grayscale", *all_ops())])
+    ops = all_ops()
+    # What makes grey of colour comes last on colour, what makes colour of grey last on grey.
+    on_colour = sorted(ops.values(), key=lambda op: op.output(Shape(1, 1, 3), op.Params()).channels == 1)
+    on_grey = sorted(ops.values(), key=lambda op: op.output(Shape(1, 1, 1), op.Params()).channels == 3)
+    return Chain(tuple(Step(op, op.Params()) for op in (*on_colour, *on_grey)))
 
 
 def test_the_architectures_of_our_boards_are_known() -> None:
