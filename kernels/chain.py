@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,12 +154,14 @@ def _parse_step(text: str, path: str) -> dict[str, Any]:
     try:
         node = ast.parse(text, mode="eval").body
     except _PARSER_ERRORS:
-        raise InputError(path, f"{_shown(text)} is not an operation", example) from None
+        raise InputError(path, f"{_shown(text)} is not an operation{_hint(text)}", example) from None
     if isinstance(node, ast.Name):
         return {"op": node.id, "params": {}}
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.args):
-        raise InputError(path, f"{_shown(text)} is not an operation", example)
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+        raise InputError(path, f"{_shown(text)} is not an operation{_hint(text)}", example)
     op = find_op(node.func.id, f"{path}.op")
+    if node.args:
+        raise InputError(path, f"{_shown(text)} must give each parameter by name{_hint(text)}", example)
     params: dict[str, Any] = {}
     for keyword in node.keywords:
         if keyword.arg is None or keyword.arg in params:
@@ -168,5 +171,74 @@ def _parse_step(text: str, path: str) -> dict[str, Any]:
         except _PARSER_ERRORS:
             shown = _shown(ast.get_source_segment(text, keyword.value))
             allowed = allowed_values(op, keyword.arg)
-            raise InputError(f"{path}.params.{keyword.arg}", f"{shown} is not a plain value", allowed) from None
+            reason = f"{shown} is not a plain value{_hint(text)}"
+            raise InputError(f"{path}.params.{keyword.arg}", reason, allowed) from None
     return {"op": op.name, "params": params}
+
+
+_MAX_HINT_CHARS = 200
+_BETWEEN_OPS = re.compile(r"\s*(?:,|;|->|=>|→|>|&|\s)\s*(?=(\w+)\b(?!\s*[=:]))")
+_BETWEEN_VALUES = re.compile(r"\s*[,;]\s*|\s+(?=[\"']?\w+[\"']?\s*[=:])")
+_NAMED_VALUE = re.compile(r"[\"']?(\w+)[\"']?\s*[=:]\s*(.+)", re.DOTALL)
+
+
+def _hint(text: str) -> str:
+    """`` (did you mean gaussian_blur(ksize=5)?)`` if what was meant can be told, and is a chain; else nothing."""
+    if len(text) > _MAX_HINT_CHARS:
+        return ""
+    meant = [_meant(piece) for piece in _split(text, _is_between_ops)]
+    return f" (did you mean {' | '.join(map(str, meant))}?)" if meant and None not in meant else ""
+
+
+def _meant(text: str) -> str | None:
+    """One operation as it must be written, from ``gamma(2)``, ``gamma gamma=2``, ``gamma{gamma: 2}`` and the like."""
+    found = re.match(r"\w+", text)
+    op = all_ops().get(found[0]) if found else None
+    if found is None or op is None:
+        return None
+    inner = text[found.end() :].strip().removeprefix(":").strip()
+    if inner and inner[0] in _CLOSING:
+        inner = inner[1:].strip().removesuffix(_CLOSING[inner[0]])
+    values: dict[str, Any] = {}
+    free = list(op.Params.model_fields)
+    for piece in _split(inner.strip(), _BETWEEN_VALUES.match):
+        named = _NAMED_VALUE.fullmatch(piece)
+        name, value = named.groups() if named else (next((n for n in free if n not in values), ""), piece)
+        if name in values:
+            return None
+        try:
+            values[name] = ast.literal_eval(value)
+        except _PARSER_ERRORS:
+            values[name] = {"true": True, "false": False}.get(value, value)  # a word without its quotes, or JSON's
+    try:
+        make_params(op, values, op.name)
+    except InputError:
+        return None
+    return f"{op.name}({', '.join(f'{name}={value!r}' for name, value in values.items())})" if values else op.name
+
+
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
+def _is_between_ops(text: str, at: int) -> re.Match[str] | None:
+    found = _BETWEEN_OPS.match(text, at)
+    return found if found is not None and found[1] in all_ops() else None
+
+
+def _split(text: str, separator: Callable[[str, int], re.Match[str] | None]) -> list[str]:
+    """The pieces between separators that stand in no brackets or quotes."""
+    pieces, start, at, depth, quote = [], 0, 0, 0, ""
+    while at < len(text):
+        sign = text[at]
+        if quote or sign in "\"'":
+            quote = "" if sign == quote else quote or sign
+        elif sign in "([{":
+            depth += 1
+        elif sign in ")]}":
+            depth -= 1
+        elif depth <= 0 and (found := separator(text, at)):
+            pieces.append(text[start:at])
+            start = at = found.end()
+            continue
+        at += 1
+    return [piece for piece in map(str.strip, [*pieces, text[start:]]) if piece]

@@ -89,7 +89,7 @@ def test_cameras_and_chains_of_the_command_line() -> None:
         (("a b=testcard://",), (), "1 to 64 of"), (("a=",), (), "uri"), (("../a=t",), (), "1 to 64 of"),
         (("a=t",), ("b=sobel",), "unknown camera 'b'; allowed: a"), (("a=t",), ("a=sobl",), "did you mean 'sobel'"),
         (("a=t",), ("a=gamma(gamma=0)",), r"--chain a\[0\].params.gamma"), (("a=t",), ("a=gamma(2)",), "NAME"),
-        (("a=t",), ("a=__import__('os')",), "not an operation"), (("a=t",), ("a",), "has no name"),
+        (("a=t",), ("a=__import__('os')",), "unknown op '__import__'"), (("a=t",), ("a",), "has no name"),
         (("a=t",), ("a=gamma(gamma=nan)",), "nan"), (("a=t",), ("a=gamma(gamma=1e999)",), "finite"),
     ],
 )  # fmt: skip
