@@ -103,10 +103,11 @@ def allowed_values(op: AnyOp, name: str) -> str:
     schema = op.Params.model_json_schema().get("properties", {}).get(name)
     if schema is None:
         return ", ".join(op.Params.model_fields) or "no parameters"
-    return _values_of(schema)
+    return values_of(schema)
 
 
-def _values_of(schema: Mapping[str, Any]) -> str:
+def values_of(schema: Mapping[str, Any]) -> str:
+    """What the JSON Schema of a parameter takes, for people: ``list of 3 to 4: number, 0 to 1``."""
     if "enum" in schema:
         return ", ".join(map(repr, schema["enum"]))
     if schema.get("format") == "color":
@@ -114,7 +115,7 @@ def _values_of(schema: Mapping[str, Any]) -> str:
     if schema.get("type") == "array":
         least, most = schema.get("minItems", 0), schema.get("maxItems")
         number = f"{least} or more" if most is None else str(least) if least == most else f"{least} to {most}"
-        return f"list of {number}: {_values_of(schema.get('items', {}))}"
+        return f"list of {number}: {values_of(schema.get('items', {}))}"
     parts = [str(schema.get("type", "see the schema"))]
     if "minimum" in schema and "maximum" in schema:
         step = schema.get("x-step")

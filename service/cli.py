@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from kernels.chain import values_of
 from kernels.device import open_device
 from kernels.errors import InputError, PinholeError
 from pipeline.camera import CameraConfig
@@ -176,6 +177,8 @@ def parameter_text(schema: dict[str, Any]) -> str:
     """``integer, 1 to 31 px in steps of 2, default 5. Width of the window, odd.``"""
     unit = f" {schema['x-unit']}" if schema.get("x-unit") else ""
     parts = [", ".join(map(str, schema["enum"])) if "enum" in schema else str(schema.get("type", "see --json"))]
+    if schema.get("type") == "array" or schema.get("format") == "color":
+        parts = [values_of(schema) + unit]
     if "minimum" in schema and "maximum" in schema:
         step = schema.get("x-step")
         whole = schema.get("type") == "integer" and step not in (None, 1)

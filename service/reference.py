@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from kernels.chain import values_of
 from kernels.device import HostDevice
 from pipeline.camera import Camera, CameraConfig
 from pipeline.engine import Engine
@@ -93,6 +94,8 @@ def _table(rows: Any) -> str:
 def _takes(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
+    if schema.get("type") == "array" or schema.get("format") == "color":
+        return values_of(schema) + (f" {schema['x-unit']}" if schema.get("x-unit") else "")
     variants = [s for s in schema.get("anyOf", [schema]) if s.get("type") != "null"]
     bounds = {**variants[0], **schema}
     low, high = bounds.get("minimum", bounds.get("exclusiveMinimum")), bounds.get("maximum")

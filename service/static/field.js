@@ -1,4 +1,4 @@
-// A control made from the JSON Schema of one parameter: slider and number, check box, choice, or text.
+// A control made from the JSON Schema of one parameter: slider and number, check box, choice, colour, list, or text.
 import { make, setText } from "./dom.js";
 
 let made = 0;
@@ -46,6 +46,8 @@ function controlsOf(schema, id, changed) {
   if (schema.enum || "const" in schema) return choice(schema.enum ?? [schema.const], id, changed);
   if (schema.type === "boolean") return check(id, changed);
   if (schema.type === "integer" || schema.type === "number") return number(schema, id, changed);
+  if (schema.type === "array") return list(id, changed);
+  if (schema.format === "color") return colour(id, changed);
   return text(id, changed);
 }
 
@@ -65,6 +67,22 @@ function text(id, changed) {
   const input = make("input", { id, type: "text", autocomplete: "off" });
   input.addEventListener("change", () => changed(input.value));
   return { kind: "text", inputs: [input], elements: [input], set: (value) => { input.value = value ?? ""; } };
+}
+
+function colour(id, changed) {
+  const input = make("input", { id, type: "color" });
+  input.addEventListener("input", () => changed(input.value));
+  return { kind: "colour", inputs: [input], elements: [input], set: (value) => { input.value = value; } };
+}
+
+// Lists of numbers, nested or not, as JSON. What is no JSON goes to the service too, which says what is allowed.
+function list(id, changed) {
+  const input = make("input", { id, type: "text", autocomplete: "off", spellcheck: false });
+  const read = (typed) => {
+    try { return JSON.parse(typed); } catch { return typed; }
+  };
+  input.addEventListener("change", () => changed(read(input.value)));
+  return { kind: "text", inputs: [input], elements: [input], set: (value) => { input.value = JSON.stringify(value); } };
 }
 
 function number(schema, id, changed) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import re
 import signal
 import time
@@ -439,6 +440,10 @@ def test_every_operation_gets_controls_of_its_own_kind(browser: Browser, service
             assert field["hint"] == schema["description"]
             if "enum" in schema:
                 assert (field["options"], field["value"]) == (schema["enum"], schema["default"])
+            elif schema["type"] == "array":
+                assert (field["kind"], json.loads(field["value"])) == ("text", schema["default"])
+            elif schema.get("format") == "color":
+                assert (field["kind"], field["value"]) == ("color", schema["default"])
             elif schema["type"] == "boolean":
                 assert (field["kind"], field["value"]) == ("checkbox", schema["default"])
             else:
@@ -461,25 +466,35 @@ def test_what_a_schema_may_hold_becomes_a_control(browser: Browser, service: Ser
                     open: { type: "integer", minimum: 0 },
                     maybe: { anyOf: [{ type: "number", minimum: 0, maximum: 1 }, { type: "null" }] },
                     side: { $ref: "#/$defs/Side" },
+                    ink: { type: "string", format: "color" },
+                    points: { type: "array", items: { type: "array", items: { type: "number" } } },
                 };
-                const values = { on: true, free: "a", open: 3, maybe: 0.5, side: 2 };
+                const lists = { points: [[1, 2.5]] };
+                const values = { on: true, free: "a", open: 3, maybe: 0.5, side: 2, ink: "#0a0b0c", ...lists };
                 const fields = Object.entries(kinds).map(([name, schema]) => {
                     const field = makeField(name, schema, { Side: { enum: [1, 2] } }, (value) => said.push(value));
                     field.set(values[name]);
                     return field.element;
                 });
                 document.body.append(...fields);
-                const [on, free, open, maybe, side] = fields.map((field) => field.querySelector("input, select"));
-                const shown = [on.checked, free.value, open.value, maybe.type, maybe.value, side.value];
+                const inputs = fields.map((field) => field.querySelector("input, select"));
+                const [on, free, open, maybe, side, ink, points] = inputs;
+                const shown = [on.checked, free.value, open.value, maybe.type, maybe.value, side.value,
+                               ink.type, ink.value, points.value];
                 on.click();
                 free.value = "b"; free.dispatchEvent(new Event("change"));
                 open.value = ""; open.dispatchEvent(new Event("change"));
                 maybe.value = 0.25; maybe.dispatchEvent(new Event("input"));
                 side.selectedIndex = 0; side.dispatchEvent(new Event("change"));
+                ink.value = "#ff0000"; ink.dispatchEvent(new Event("input"));
+                for (const typed of ["[[3, 4]]", "[[3, 4"]) {
+                    points.value = typed; points.dispatchEvent(new Event("change"));
+                }
                 return [shown, said];
             }"""
         )
-    assert found == [[True, "a", "3", "range", "0.5", "2"], [False, "b", None, 0.25, 1]]
+    shown = [True, "a", "3", "range", "0.5", "2", "color", "#0a0b0c", "[[1,2.5]]"]
+    assert found == [shown, [False, "b", None, 0.25, 1, "#ff0000", [[3, 4]], "[[3, 4"]]
 
 
 def test_a_choice_changes_the_picture(browser: Browser, service: Server) -> None:
