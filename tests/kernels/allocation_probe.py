@@ -44,6 +44,10 @@ CHAINS = {
         f"resize(width=1920, interpolation='{how}') | sharpen | resize(width=2566, interpolation='{how}')"
         for how in ("nearest", "linear", "area", "linear")
     ],
+    "crop and rotate": [
+        f"crop(x={x}, y=8, width=2540, height=1400) | rotate(degrees={degrees}) | rotate(degrees={180 * (x % 2)})"
+        for x, degrees in ((0, 90), (8, 270), (9, 270), (3, 90))
+    ],
     "resize with weights of our own": ["resize(width=2048, height=2049)"] * FRAMES,
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from kernels.chain import Chain
 from kernels.formats import Matrix, Range
 from kernels.image import ImageSpec, ImageView, Pixels
+from tests.kernels.oracles_gather import GATHER_ORACLES
 
 Ints = npt.NDArray[np.int64]
 
@@ -296,6 +297,7 @@ ORACLES: dict[str, Callable[[Pixels, dict[str, Any]], Pixels]] = {
     "sharpen": sharpen,
     "sobel": sobel,
     "threshold": point(lambda v, p: p["max_value"] if (v > p["threshold"]) != p["inverted"] else 0),
+    **GATHER_ORACLES,
 }
 
 
