@@ -13,7 +13,8 @@ from kernels.image import MAX_SIDE_PX, Pixels, Shape
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 from kernels.resample_cpu import Taps, pick, weighted_means
 
-_CODES = {"nearest": 0, "linear": 1, "area": 2}
+Interpolation = Literal["nearest", "linear", "area"]
+CODES: dict[Interpolation, int] = {"nearest": 0, "linear": 1, "area": 2}  # as resample.cuh has them
 
 
 class ResizeParams(OpParams):
@@ -25,7 +26,7 @@ class ResizeParams(OpParams):
         default=0, ge=0, le=MAX_SIDE_PX, description="Height of the result; 0 follows from width. Both 0: as it is.",
         json_schema_extra={"x-unit": "px", "x-step": 1},
     )  # fmt: skip
-    interpolation: Literal["nearest", "linear", "area"] = Field(
+    interpolation: Interpolation = Field(
         default="linear",
         description="linear between the nearest four; area, for making smaller, the mean of all that a pixel covers.",
     )
@@ -49,61 +50,13 @@ class Resize(PixelOp[ResizeParams]):
     Params = ResizeParams
     cuda_source = """
 struct resize_params {
-  int interpolation;  // 0 nearest, 1 linear, 2 area
+  int interpolation;
 };
-
-// Along one axis: the first of two neighbours and the weight of the second, in 1/256.
-__device__ __forceinline__ int linear_place(int x, int from, int to, int& second) {
-  const int centre = (2 * x + 1) * from - to;  // in 1 / 2 to; below 2^30
-  second = 0;
-  if (centre < 0) return 0;
-  const int first = centre / (2 * to);
-  if (first < from - 1) second = ((centre - first * 2 * to) * 256 + to) / (2 * to);
-  return first;
-}
 
 template <int CHANNELS>
 __device__ __forceinline__ void resize(const Picture<CHANNELS>& in, int x, int y, Size size, const resize_params& p,
                                        uint8* out) {
-  if (p.interpolation == 0) {
-    const int column = (2 * x + 1) * in.size.width / (2 * size.width);
-    const uint8* from = in.at(column, (2 * y + 1) * in.size.height / (2 * size.height));
-#pragma unroll
-    for (int c = 0; c < CHANNELS; ++c) out[c] = from[c];
-  } else if (p.interpolation == 1) {
-    int right, below;
-    const int column = linear_place(x, in.size.width, size.width, right);
-    const int row = linear_place(y, in.size.height, size.height, below);
-    const uint8* upper = in.at(column, row);
-    const uint8* lower = in.at(column, below ? row + 1 : row);
-    const int next = right ? CHANNELS : 0;
-#pragma unroll
-    for (int c = 0; c < CHANNELS; ++c) {
-      const int top = upper[c] * (256 - right) + upper[c + next] * right;
-      const int bottom = lower[c] * (256 - right) + lower[c + next] * right;
-      out[c] = (top * (256 - below) + bottom * below + (1 << 15)) >> 16;
-    }
-  } else {
-    // In units in which a source pixel is size.width wide and a result pixel in.size.width: whole numbers below 2^28.
-    const int left = x * in.size.width, right = left + in.size.width;
-    const int top = y * in.size.height, bottom = top + in.size.height;
-    uint64 sum[CHANNELS] = {};
-    for (int row = top / size.height; row * size.height < bottom; ++row) {
-      uint32 across[CHANNELS] = {};
-      for (int column = left / size.width; column * size.width < right; ++column) {
-        const uint32 covered = min((column + 1) * size.width, right) - max(column * size.width, left);
-        const uint8* from = in.at(column, row);
-#pragma unroll
-        for (int c = 0; c < CHANNELS; ++c) across[c] += from[c] * covered;
-      }
-      const uint32 covered = min((row + 1) * size.height, bottom) - max(row * size.height, top);
-#pragma unroll
-      for (int c = 0; c < CHANNELS; ++c) sum[c] += (uint64)across[c] * covered;
-    }
-    const uint64 whole = (uint64)in.size.width * in.size.height;
-#pragma unroll
-    for (int c = 0; c < CHANNELS; ++c) out[c] = (2 * sum[c] + whole) / (2 * whole);
-  }
+  resample(in, x, y, size, p.interpolation, out);
 }
 """
 
@@ -113,28 +66,33 @@ __device__ __forceinline__ void resize(const Picture<CHANNELS>& in, int x, int y
             return source
         return replace(
             source,
-            width=width or _in_proportion(source.width, height, source.height),
-            height=height or _in_proportion(source.height, width, source.width),
+            width=width or in_proportion(source.width, height, source.height),
+            height=height or in_proportion(source.height, width, source.width),
         )
 
     def constants(self, params: ResizeParams) -> bytes:
-        return np.array(_CODES[params.interpolation], np.int32).tobytes()
+        return np.array(CODES[params.interpolation], np.int32).tobytes()
 
     def run_cpu(self, src: Pixels, dst: Pixels, params: ResizeParams, scratch: Scratch) -> None:
-        across, down = (src.shape[1], dst.shape[1]), (src.shape[0], dst.shape[0])
-        if src.shape == dst.shape:
-            np.copyto(dst, src)
-        elif params.interpolation == "nearest":
-            pick(src, dst, nearest(*across), nearest(*down), scratch)
-        elif params.interpolation == "area":
-            weighted_means(src, dst, area(*across), area(*down), scratch)
-        elif opencv_agrees(*across) and opencv_agrees(*down):
-            cv2.resize(src, (dst.shape[1], dst.shape[0]), dst=dst, interpolation=cv2.INTER_LINEAR_EXACT)
-        else:
-            weighted_means(src, dst, linear(*across), linear(*down), scratch)
+        resample(src, dst, params.interpolation, scratch)
 
 
-def _in_proportion(side: int, to: int, of: int) -> int:
+def resample(src: Pixels, dst: Pixels, interpolation: Interpolation, scratch: Scratch) -> None:
+    """Fill ``dst`` with the whole of ``src``, whatever the two sizes: what ``resample`` is in CUDA."""
+    across, down = (src.shape[1], dst.shape[1]), (src.shape[0], dst.shape[0])
+    if src.shape == dst.shape:
+        np.copyto(dst, src)
+    elif interpolation == "nearest":
+        pick(src, dst, nearest(*across), nearest(*down), scratch)
+    elif interpolation == "area":
+        weighted_means(src, dst, area(*across), area(*down), scratch)
+    elif opencv_agrees(*across) and opencv_agrees(*down):
+        cv2.resize(src, (dst.shape[1], dst.shape[0]), dst=dst, interpolation=cv2.INTER_LINEAR_EXACT)
+    else:
+        weighted_means(src, dst, linear(*across), linear(*down), scratch)
+
+
+def in_proportion(side: int, to: int, of: int) -> int:
     """``side`` scaled like another side that becomes ``to`` from ``of``."""
     return min(max((2 * side * to + of) // (2 * of), 1), MAX_SIDE_PX)
 

@@ -48,6 +48,10 @@ CHAINS = {
         f"crop(x={x}, y=8, width=2540, height=1400) | rotate(degrees={degrees}) | rotate(degrees={180 * (x % 2)})"
         for x, degrees in ((0, 90), (8, 270), (9, 270), (3, 90))
     ],
+    "letterbox": [
+        f"letterbox(width=2048, height=2048, fill='#0000{how}', interpolation='{name}')"
+        for how, name in ((10, "nearest"), (20, "linear"), (30, "linear"), (40, "linear"))
+    ],
     "resize with weights of our own": ["resize(width=2048, height=2049)"] * FRAMES,
 }  # fmt: skip
 

@@ -29,21 +29,23 @@ using std::max;
 using std::min;
 #define __device__
 #define __forceinline__ inline
-typedef unsigned char uint8;
-typedef unsigned short uint16;
-typedef unsigned int uint32;
-typedef unsigned long long uint64;
-constexpr int WORD = 16;
+struct uint4 { unsigned x, y, z, w; };
+template <class T> T __ldcs(const T* address) { return *address; }
+template <class T> void __stcs(T* address, T value) { *address = value; }
 struct Index { unsigned x, y; };
 static Index threadIdx, blockIdx;
 """
+
+
+_HEADERS = ("common", "pixel", "resample")
 
 
 def build(compiler: str, folder: Path) -> ctypes.CDLL:
     """A library with ``NAME_cCHANNELS(args, blocks_across, blocks_down)`` for each pixel op."""
     text = _PRELUDE + "".join(
         line + "\n"
-        for line in headers()["pinhole/pixel.cuh"].split("\n")
+        for name in _HEADERS
+        for line in headers()[f"pinhole/{name}.cuh"].split("\n")
         if not line.startswith(("#include", "#pragma once"))
     )
     for name, op in PIXEL_OPS.items():

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from kernels.chain import Step, parse_chain
-from kernels.image import Pixels, Shape
+from kernels.image import MAX_SIDE_PX, Pixels, Shape
 from kernels.op import Scratch
+from kernels.ops.letterbox import placement
 
 
 def step_of(text: str) -> Step:
@@ -66,3 +67,36 @@ def test_b124_a_turned_picture_is_upright_whatever_its_shape() -> None:
             turned = run(picture, f"rotate(degrees={degrees})")
             np.testing.assert_array_equal(turned, cv2.rotate(picture, code))
             np.testing.assert_array_equal(run(turned, f"rotate(degrees={360 - degrees})"), picture)
+
+
+@pytest.mark.parametrize("side", [1, 2, 17, 320, 639, 640, 1280, MAX_SIDE_PX])
+@pytest.mark.parametrize(
+    ("width", "height"),
+    [(1, 1), (3775, 1571), (1600, 2128), (427, 640), (581, 640), (1, MAX_SIDE_PX), (MAX_SIDE_PX, 1)],
+)
+def test_b82_a_letterbox_touches_two_sides_and_its_placement_leads_back(width: int, height: int, side: int) -> None:
+    """The op and whoever takes coordinates back have the same placement; a way there and back is off by < 0.5 px."""
+    place = placement(width, height, side, side)
+    assert (place.width == side and place.left == 0) or (place.height == side and place.top == 0)
+    assert 0 <= side - place.width - 2 * place.left <= 1
+    assert 0 <= side - place.height - 2 * place.top <= 1
+    assert min(place.width, place.height) >= 1
+    scale = min(side / width, side / height)
+    for x, y in ((0, 0), (width, height), (width / 3, height / 7)):
+        there = place.left + x * scale, place.top + y * scale
+        back = (there[0] - place.left) * width / place.width, (there[1] - place.top) * height / place.height
+        # Sides are whole pixels: half a pixel of the result at most, so half of what it covers of the source.
+        assert abs(back[0] - x) <= max(0.5, 0.5 / scale)
+        assert abs(back[1] - y) <= max(0.5, 0.5 / scale)
+
+
+def test_b27_a_smaller_picture_leaves_nothing_of_the_one_before() -> None:
+    """The same buffers for both: all of the result is new."""
+    scratch, step = Scratch(), step_of("letterbox(width=80, height=60, fill='#102030')")
+    result = np.full((60, 80, 3), 0x55, np.uint8)
+    step.op.run_cpu(np.full((60, 80, 3), 255, np.uint8), result, step.params, scratch)
+    assert (result == 255).all()
+    step.op.run_cpu(np.zeros((30, 20, 3), np.uint8), result, step.params, scratch)
+    assert (result[:, 20:60] == 0).all()
+    assert (result[:, :20] == (0x30, 0x20, 0x10)).all()
+    assert (result[:, 60:] == (0x30, 0x20, 0x10)).all()

@@ -1,0 +1,60 @@
+// A whole picture in another size, in whole numbers: resize and letterbox. The definitions are in ops/resize.py.
+#pragma once
+#include "pinhole/pixel.cuh"
+
+enum Resampling { RESAMPLE_NEAREST, RESAMPLE_LINEAR, RESAMPLE_AREA };
+
+// Along one axis: the first of two neighbours and the weight of the second, in 1/256.
+__device__ __forceinline__ int linear_place(int x, int from, int to, int& second) {
+  const int centre = (2 * x + 1) * from - to;  // in 1 / 2 to; below 2^30
+  second = 0;
+  if (centre < 0) return 0;
+  const int first = centre / (2 * to);
+  if (first < from - 1) second = ((centre - first * 2 * to) * 256 + to) / (2 * to);
+  return first;
+}
+
+// Pixel (x, y) of the picture made ``size`` pixels large.
+template <int CHANNELS>
+__device__ __forceinline__ void resample(const Picture<CHANNELS>& in, int x, int y, Size size, int interpolation,
+                                         uint8* out) {
+  if (interpolation == RESAMPLE_NEAREST) {
+    const int column = (2 * x + 1) * in.size.width / (2 * size.width);
+    const uint8* from = in.at(column, (2 * y + 1) * in.size.height / (2 * size.height));
+#pragma unroll
+    for (int c = 0; c < CHANNELS; ++c) out[c] = from[c];
+  } else if (interpolation == RESAMPLE_LINEAR) {
+    int right, below;
+    const int column = linear_place(x, in.size.width, size.width, right);
+    const int row = linear_place(y, in.size.height, size.height, below);
+    const uint8* upper = in.at(column, row);
+    const uint8* lower = in.at(column, below ? row + 1 : row);
+    const int next = right ? CHANNELS : 0;
+#pragma unroll
+    for (int c = 0; c < CHANNELS; ++c) {
+      const int top = upper[c] * (256 - right) + upper[c + next] * right;
+      const int bottom = lower[c] * (256 - right) + lower[c + next] * right;
+      out[c] = (top * (256 - below) + bottom * below + (1 << 15)) >> 16;
+    }
+  } else {
+    // In units in which a source pixel is size.width wide and a result pixel in.size.width: whole numbers below 2^28.
+    const int left = x * in.size.width, right = left + in.size.width;
+    const int top = y * in.size.height, bottom = top + in.size.height;
+    uint64 sum[CHANNELS] = {};
+    for (int row = top / size.height; row * size.height < bottom; ++row) {
+      uint32 across[CHANNELS] = {};
+      for (int column = left / size.width; column * size.width < right; ++column) {
+        const uint32 covered = min((column + 1) * size.width, right) - max(column * size.width, left);
+        const uint8* from = in.at(column, row);
+#pragma unroll
+        for (int c = 0; c < CHANNELS; ++c) across[c] += from[c] * covered;
+      }
+      const uint32 covered = min((row + 1) * size.height, bottom) - max(row * size.height, top);
+#pragma unroll
+      for (int c = 0; c < CHANNELS; ++c) sum[c] += (uint64)across[c] * covered;
+    }
+    const uint64 whole = (uint64)in.size.width * in.size.height;
+#pragma unroll
+    for (int c = 0; c < CHANNELS; ++c) out[c] = (2 * sum[c] + whole) / (2 * whole);
+  }
+}
