@@ -38,6 +38,11 @@ CHAINS = {
         for i in range(FRAMES)
     ],
     "points": [f"invert | threshold(threshold={50 + i}) | grayscale | invert" for i in range(FRAMES)],
+    "colours": [
+        f"levels(black={i}) | white_balance(red=1.{i}) | saturation(factor={i}) | hue(degrees={i})"
+        f" | color_matrix(offsets=[{i}, 0, 0])"
+        for i in range(FRAMES)
+    ],
     "sharpen": ["sharpen"] * FRAMES,
     "flip": [f"flip(direction='{direction}')" for direction in ("horizontal", "vertical", "both", "both")],
     "resize": [

@@ -18,6 +18,7 @@ from kernels.chain import Chain
 from kernels.formats import Matrix, Range
 from kernels.image import ImageSpec, ImageView, Pixels
 from tests.kernels.oracles_gather import GATHER_ORACLES
+from tests.kernels.oracles_point import POINT_ORACLES
 
 Ints = npt.NDArray[np.int64]
 
@@ -298,6 +299,7 @@ ORACLES: dict[str, Callable[[Pixels, dict[str, Any]], Pixels]] = {
     "sobel": sobel,
     "threshold": point(lambda v, p: p["max_value"] if (v > p["threshold"]) != p["inverted"] else 0),
     **GATHER_ORACLES,
+    **POINT_ORACLES,
 }
 
 

@@ -1,0 +1,91 @@
+"""Oracles of the point ops on colours and places, in plain integers, written from the definitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from kernels.image import Pixels
+
+Oracle = Callable[[Pixels, dict[str, Any]], Pixels]
+
+
+def levels(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    black, white = params["black"], params["white"]
+    width = white - black if white > black else 1
+    table = [math.floor(Fraction(255 * (v - black), width) + Fraction(1, 2)) for v in range(256)]
+    result: Pixels = np.clip(np.array(table), 0, 255).astype(np.uint8)[picture]
+    return result
+
+
+def whole(value: float) -> int:
+    """In 1/1024, rounded half up, where rounding errors of the 10th digit do not count."""
+    return math.floor(Fraction(round(value, 9)) * 1024 + Fraction(1, 2))
+
+
+def mixed(mix: Callable[[dict[str, Any], str, tuple[float, float, float]], float]) -> Oracle:
+    """From what a channel of the result is for a colour of real blue, green, red: a linear function and an offset.
+
+    The factors are its values for one of each; what rounding takes from a row's sum goes to the channel's own factor.
+    """
+
+    def apply(picture: Pixels, params: dict[str, Any]) -> Pixels:
+        if picture.ndim == 2:
+            return picture
+        values = picture.astype(np.int64)
+        result = np.empty_like(values)
+        for place, channel in enumerate("bgr"):
+            offset = mix(params, channel, (0.0, 0.0, 0.0))
+            factors = [mix(params, channel, colour) - offset for colour in ((1, 0, 0), (0, 1, 0), (0, 0, 1))]
+            fixed = [whole(factor) for factor in factors]
+            fixed[place] = whole(sum(factors)) - sum(fixed[:place] + fixed[place + 1 :])
+            total = sum(factor * values[:, :, j] for j, factor in enumerate(fixed)) + 1024 * round(offset)
+            result[:, :, place] = (total + 512) // 1024
+        return np.clip(result, 0, 255).astype(np.uint8)
+
+    return apply
+
+
+def balanced(params: dict[str, Any], channel: str, colour: tuple[float, float, float]) -> float:
+    gain: float = params[{"b": "blue", "g": "green", "r": "red"}[channel]]
+    return gain * colour["bgr".index(channel)]
+
+
+def luma(colour: tuple[float, float, float]) -> float:
+    blue, green, red = colour
+    return 0.299 * red + 0.587 * green + 0.114 * blue
+
+
+def saturated(params: dict[str, Any], channel: str, colour: tuple[float, float, float]) -> float:
+    grey = luma(colour)
+    return grey + float(params["factor"]) * (colour["bgr".index(channel)] - grey)
+
+
+def turned(params: dict[str, Any], channel: str, colour: tuple[float, float, float]) -> float:
+    """Cb + i·Cr times e^(i·angle)."""
+    y = luma(colour)
+    chroma = complex((colour[0] - y) / 1.772, (colour[2] - y) / 1.402)
+    angle = math.pi * params["degrees"] / 180
+    chroma *= complex(math.cos(angle), math.sin(angle))
+    blue, red = y + 1.772 * chroma.real, y + 1.402 * chroma.imag
+    green = (y - 0.114 * blue - 0.299 * red) / 0.587
+    return {"b": blue, "g": green, "r": red}[channel]
+
+
+def multiplied(params: dict[str, Any], channel: str, colour: tuple[float, float, float]) -> float:
+    row = "bgr".index(channel)
+    factors = params["matrix"][3 * row : 3 * row + 3]
+    return float(math.fsum(f * c for f, c in zip(factors, colour, strict=True)) + params["offsets"][row])
+
+
+POINT_ORACLES: dict[str, Oracle] = {
+    "color_matrix": mixed(multiplied),
+    "hue": mixed(turned),
+    "levels": levels,
+    "saturation": mixed(saturated),
+    "white_balance": mixed(balanced),
+}

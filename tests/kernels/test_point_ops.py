@@ -1,0 +1,128 @@
+"""What is said of the point ops on colours and places beyond their oracles: neutral values, second opinions."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.chain import Step
+from kernels.image import Pixels
+from kernels.matrix import MatrixOp
+from kernels.registry import all_ops
+from tests.kernels.strategies import op_params
+from tests.kernels.test_ops import noise, run, step_of
+
+MATRIX_OPS = {name: op for name, op in all_ops().items() if isinstance(op, MatrixOp)}
+
+
+def colour(text: str, *bgr: int) -> list[int]:
+    """What the op makes of a colour."""
+    pixel: list[int] = run(step_of(text), np.array([[bgr]], np.uint8))[0, 0].tolist()
+    return pixel
+
+
+@pytest.mark.parametrize(
+    "text", ["levels", "white_balance", "saturation", "saturation(factor=1)", "hue", "hue(degrees=0)", "color_matrix"]
+)
+def test_neutral_values_change_nothing(text: str) -> None:
+    picture = noise(31, 47, 3)
+    np.testing.assert_array_equal(run(step_of(text), picture), picture)
+
+
+@given(st.sampled_from(["saturation", "hue"]), st.data())
+def test_grey_stays_grey(name: str, data: st.DataObject) -> None:
+    greys = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2)
+    step = Step(all_ops()[name], data.draw(op_params(all_ops()[name])))
+    np.testing.assert_array_equal(run(step, greys), greys, str(step))
+
+
+def test_grey_stays_grey_where_rows_of_a_matrix_add_up_to_one() -> None:
+    greys = np.repeat(np.arange(256, dtype=np.uint8).reshape(16, 16, 1), 3, axis=2)
+    for row in ([1 / 3, 1 / 3, 1 / 3], [0.0004, 0.0004, 0.9992], [-7.7, 8, 0.7], [0.1, 0.2, 0.7]):
+        np.testing.assert_array_equal(run(step_of(f"color_matrix(matrix={row * 3})"), greys), greys)
+
+
+@pytest.mark.parametrize("name", MATRIX_OPS)
+def test_grey_pictures_pass_unchanged(name: str) -> None:
+    op = MATRIX_OPS[name]
+    picture = noise(9, 14, 1)
+    np.testing.assert_array_equal(run(Step(op, op.Params()), picture), picture)
+
+
+@given(st.sampled_from(sorted(MATRIX_OPS)), st.data())
+def test_factors_and_offsets_stay_in_what_opencv_counts_in(name: str, data: st.DataObject) -> None:
+    op = MATRIX_OPS[name]
+    rows = op.rows(data.draw(op_params(op)))
+    assert rows.shape == (3, 4)
+    assert rows.dtype == np.int32
+    assert np.abs(rows[:, :3]).max() < 16 * 1024
+    assert np.abs(rows[:, 3]).max() <= 255 * 1024
+    assert (rows[:, 3] % 1024 == 0).all()
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5, 15, 16, 17, 31, 33, 65, 129])
+def test_b91_opencvs_vectors_and_what_is_left_of_a_row_round_alike(width: int) -> None:
+    """Halves in every direction: where the definition's half up, and OpenCV's half to even, could part."""
+    picture = noise(40, width, 3, seed=1)
+    for half in (0.5, -0.5, 1.5, 2.5):
+        step = step_of(f"color_matrix(matrix=[{half}, 0, 0, 0, {half}, 0, 0, 0, {half}], offsets=[7, -3, 100])")
+        exact = picture.astype(np.int64) * int(2 * half) + 2 * np.array([7, -3, 100])
+        np.testing.assert_array_equal(run(step, picture), np.clip((exact + 1) // 2, 0, 255).astype(np.uint8))
+
+
+def test_levels_stretch_saturate_and_step() -> None:
+    ramp = np.array([[0, 49, 50, 100, 149, 150, 151, 255]], np.uint8)
+    assert run(step_of("levels(black=50, white=150)"), ramp)[0].tolist() == [0, 0, 0, 128, 252, 255, 255, 255]
+    for text in ("levels(black=150, white=150)", "levels(black=150, white=0)"):
+        assert run(step_of(text), ramp)[0].tolist() == [0, 0, 0, 0, 0, 0, 255, 255]
+    assert run(step_of("levels(black=255, white=255)"), ramp)[0].tolist() == [0] * 8
+
+
+def test_gains_are_those_of_the_colours_they_are_named_after() -> None:
+    assert colour("white_balance(red=2)", 10, 20, 30) == [10, 20, 60]
+    assert colour("white_balance(green=0.5)", 10, 21, 30) == [10, 11, 30]
+    assert colour("white_balance(blue=8)", 100, 20, 30) == [255, 20, 30]
+    assert colour("white_balance(red=0, green=0, blue=0)", 10, 20, 30) == [0, 0, 0]
+
+
+def test_no_saturation_is_luma_and_more_goes_away_from_it() -> None:
+    assert colour("saturation(factor=0)", 0, 0, 255) == [76, 76, 76]
+    picture = noise(31, 47, 3)
+    grey = cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY).astype(int)[:, :, None]
+    assert np.abs(run(step_of("saturation(factor=0)"), picture) - grey).max() <= 1
+    assert colour("saturation(factor=2)", 100, 120, 140) == [76, 116, 156]
+
+
+def hue_of(bgr: list[int]) -> float:
+    """The H of HSV in degrees."""
+    return float(cv2.cvtColor(np.array([[bgr]], np.float32) / 255, cv2.COLOR_BGR2HSV)[0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("bgr", "towards"), [((0, 0, 200), 60), ((0, 200, 0), 180), ((200, 0, 0), 300)], ids=["red", "green", "blue"]
+)
+def test_positive_degrees_turn_colours_as_hsv_counts(bgr: tuple[int, int, int], towards: int) -> None:
+    pale = [60 + value // 2 for value in bgr]
+    turned = hue_of(colour("hue(degrees=20)", *pale))
+    assert abs(turned - towards) < abs(hue_of(pale) - towards)
+    assert colour("hue(degrees=-180)", *pale) == colour("hue(degrees=180)", *pale)
+
+
+def test_a_turn_keeps_luma_and_a_turn_back_the_colour() -> None:
+    pale: Pixels = 96 + noise(31, 47, 3) // 4
+    for degrees in (1, 45, -90, 137):
+        turned = run(step_of(f"hue(degrees={degrees})"), pale)
+        luma = [cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY).astype(int) for picture in (pale, turned)]
+        assert np.abs(luma[1] - luma[0]).max() <= 1
+        back = run(step_of(f"hue(degrees={-degrees})"), turned)
+        assert np.abs(back.astype(int) - pale).max() <= 2
+
+
+def test_a_matrix_is_in_the_order_of_the_channels() -> None:
+    assert colour("color_matrix(matrix=[0,0,1, 1,0,0, 0,1,0], offsets=[1,2,3])", 10, 20, 30) == [31, 12, 23]
+    picture = noise(31, 47, 3)
+    swapped = run(step_of("color_matrix(matrix=[0, 0, 1, 0, 1, 0, 1, 0, 0])"), picture)
+    np.testing.assert_array_equal(swapped, picture[:, :, ::-1])
