@@ -178,8 +178,8 @@ def _parse_step(text: str, path: str) -> dict[str, Any]:
 
 
 _MAX_HINT_CHARS = 200
-_BETWEEN_OPS = re.compile(r"\s*(?:,|;|->|=>|→|>|&|\s)\s*(?=(\w+)\b(?!\s*[=:]))")
-_BETWEEN_VALUES = re.compile(r"\s*[,;]\s*|\s+(?=[\"']?\w+[\"']?\s*[=:])")
+_BETWEEN_OPS = re.compile(r" ?(?:,|;|->|=>|→|>|&| ) ?(?=(\w+)\b(?! ?[=:]))")
+_BETWEEN_VALUES = re.compile(r" ?[,;] ?| (?=[\"']?\w+[\"']? ?[=:])")
 _NAMED_VALUE = re.compile(r"[\"']?(\w+)[\"']?\s*[=:]\s*(.+)", re.DOTALL)
 
 
@@ -187,7 +187,7 @@ def _hint(text: str) -> str:
     """`` (did you mean gaussian_blur(ksize=5)?)`` if what was meant can be told, and is a chain; else nothing."""
     if len(text) > _MAX_HINT_CHARS:
         return ""
-    meant = [_meant(piece) for piece in _split(text, _is_between_ops)]
+    meant = [_meant(piece) for piece in _split(" ".join(text.split()), _is_between_ops)]
     return f" (did you mean {' | '.join(map(str, meant))}?)" if meant and None not in meant else ""
 
 

@@ -6,16 +6,37 @@ A broken op stops the start-up with its file's name; it is never only logged.
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import inspect
 import pkgutil
+import sys
+import traceback
 from functools import cache
 from types import GenericAlias, ModuleType
 from typing import Any
 
+from pydantic import BaseModel
+
 from kernels import ops
 from kernels.errors import PinholeError, UnknownNameError
-from kernels.op import Op, OpParams
+from kernels.op import Op, OpKind, OpParams
 
 AnyOp = Op[Any]
+
+
+class PluginError(PinholeError):
+    """A file that extends Pinhole is broken. What it raised itself, if anything, is the ``__cause__``.
+
+    ``kind`` is op, source or encoder; ``file`` its path and ``line`` where in it, None if unknown.
+    """
+
+    def __init__(self, kind: str, module: str, file: str | None, line: int | None, reason: str) -> None:
+        self.kind = kind
+        self.file = file
+        self.line = line
+        self.reason = reason
+        place = "" if file is None else f" ({file})" if line is None else f" ({file}:{line})"
+        super().__init__(f"{kind} file {module}{place} {reason}")
 
 
 @cache
@@ -23,7 +44,7 @@ def all_ops() -> dict[str, AnyOp]:
     """Every op by name, sorted; loaded on first call.
 
     Raises:
-        PinholeError: a file under ``kernels/ops`` does not hold exactly one op named like the file.
+        PluginError: a file under ``kernels/ops`` does not hold exactly one op named like the file.
     """
     found: dict[str, AnyOp] = {}
     for info in sorted(pkgutil.iter_modules(ops.__path__), key=lambda m: m.name):
@@ -45,26 +66,84 @@ def classes_of(module: ModuleType, base: type[Any]) -> list[type[Any]]:
     ]
 
 
+def load_class(kind: str, module_name: str, base: type[Any]) -> type[Any]:
+    """The one class derived from ``base`` that a plug-in's module defines.
+
+    Raises:
+        PluginError: the module fails to import, or defines no such class or several.
+    """
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:  # a plug-in's border: whatever its file raises, the error names the file
+        file = _file_of(module_name)
+        reason = f"does not load: {type(error).__name__}: {error}"
+        raise PluginError(kind, module_name, file, _line_in(file, error), reason) from error
+    classes = list(dict.fromkeys(classes_of(module, base)))  # a second name for a class is no second class
+    if len(classes) != 1:
+        names = f": {', '.join(c.__name__ for c in classes)}" if classes else f" class derived from {base.__name__}"
+        reason = f"must define exactly one {kind}, found {len(classes)}{names}"
+        line = line_of(classes[1]) if classes else None
+        raise PluginError(kind, module_name, _file_of(module_name), line, reason)
+    return classes[0]
+
+
+def broken(kind: str, plugin: type[Any], reason: str) -> PluginError:
+    """The error for a plug-in's class that is not as it must be."""
+    return PluginError(kind, plugin.__module__, _file_of(plugin.__module__), line_of(plugin), reason)
+
+
+def check_complete(kind: str, plugin: type[Any], model: type[BaseModel] | None = None) -> None:
+    """Raise PluginError for methods that a plug-in leaves out and for a ``model`` without a JSON Schema."""
+    if missing := sorted(getattr(plugin, "__abstractmethods__", ())):
+        raise broken(kind, plugin, f"must define the abstract method {', '.join(missing)}")
+    try:
+        if model is not None:
+            model.model_json_schema()
+    except Exception as error:  # a plug-in's border: pydantic and the model's own hooks may raise anything
+        raise broken(kind, plugin, f"has no JSON Schema: {type(error).__name__}: {error}") from error
+
+
+def line_of(plugin: type[Any]) -> int | None:
+    """Where a class begins in its file, or None."""
+    try:
+        return inspect.getsourcelines(plugin)[1]
+    except (OSError, TypeError):
+        return None
+
+
+def _file_of(module_name: str) -> str | None:
+    """The file of a module, also of one that does not import; None if there is none."""
+    if (module := sys.modules.get(module_name)) is not None:
+        return getattr(module, "__file__", None)
+    spec = importlib.util.find_spec(module_name)
+    return spec.origin if spec is not None else None
+
+
+def _line_in(file: str | None, error: BaseException) -> int | None:
+    """The last line of ``file`` that ``error`` went through, or the one that does not parse."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return error.lineno
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((frame.lineno for frame in reversed(frames) if frame.filename == file), None)
+
+
 def load_op(module_name: str, op_name: str) -> AnyOp:
     """The one op that a module defines.
 
     Raises:
-        PinholeError: the module fails to import, defines no op or several, or one of another name.
+        PluginError: the module fails to import, defines no op or several, or one of another name.
     """
+    found = load_class("op", module_name, Op)
+    params = getattr(found, "Params", None)
+    if getattr(found, "name", None) != op_name or not (isinstance(params, type) and issubclass(params, OpParams)):
+        raise broken("op", found, f"must set name = {op_name!r} and Params to its parameter model")
+    if not isinstance(getattr(found, "kind", None), OpKind):
+        raise broken("op", found, f"must set kind to one of {', '.join(map(str, OpKind))}")
+    check_complete("op", found, params)
     try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # a plug-in's border: whatever its file raises, the error names the file
-        raise PinholeError(f"op file {module_name} does not load: {type(error).__name__}: {error}") from error
-    classes = classes_of(module, Op)
-    if len(classes) != 1:
-        raise PinholeError(f"op file {module_name} must define exactly one op, found {len(classes)}")
-    try:
-        op: AnyOp = classes[0]()
-    except TypeError as error:
-        raise PinholeError(f"op file {module_name}: {error}") from error
-    params = getattr(op, "Params", None)
-    if getattr(op, "name", None) != op_name or not (isinstance(params, type) and issubclass(params, OpParams)):
-        raise PinholeError(f"op file {module_name}: set name = {op_name!r} and Params to its parameter model")
+        op: AnyOp = found()
+    except Exception as error:  # a plug-in's border, as above
+        raise broken("op", found, f"cannot be made: {type(error).__name__}: {error}") from error
     return op
 
 

@@ -23,7 +23,7 @@ log = logging.getLogger("pinhole.app")
 
 ENGINE_DEADLINE_S = 1.0
 
-_RESOURCES = (page, health, metrics, state, configuration, catalogue, cameras, chain, live)
+_RESOURCES = (page, health, metrics, state, configuration, catalogue, cameras, live)
 
 
 def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -> FastAPI:
@@ -31,6 +31,9 @@ def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -
 
     ``app.state.pinhole`` is the :class:`Context`; whoever serves the application awaits its ``hub.stop()`` before the
     lifespan ends (``service.server`` does).
+
+    Raises:
+        PluginError: an op's file is broken.
     """
     limits = settings.limits
     hub = Hub(lambda: engine.cameras, max_viewers=limits.max_viewers, max_variants=limits.max_variants)
@@ -56,8 +59,8 @@ def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -
     )
     app.state.pinhole = Context(engine, hub, settings, memory_reason)
     install_problem_handlers(app)
-    for resource in _RESOURCES:
-        app.router.routes.extend(resource.router.routes)
+    for router in (*(resource.router for resource in _RESOURCES), chain.make_router()):
+        app.router.routes.extend(router.routes)
     app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes)
     app.add_middleware(AccessRule, settings=settings)  # the last one added is the first to see a request
     return app

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from types import FrameType
 from typing import Any
 
@@ -17,8 +18,12 @@ import click
 from kernels.chain import values_of
 from kernels.device import open_device
 from kernels.errors import InputError, PinholeError
+from kernels.registry import PluginError, all_ops
 from pipeline.camera import CameraConfig
+from pipeline.encoders import all_encoders
 from pipeline.engine import Engine
+from pipeline.sources import all_sources
+from pipeline.sources import catalogue as source_catalogue
 from service.app import create_app
 from service.config import Effective, located
 from service.config_cli import NOT_ACCEPTABLE, config, configured, effective_of, missing_clip
@@ -38,8 +43,25 @@ LAST_THREADS_S = 0.3  # for threads that end by themselves
 
 CANNOT_RUN = 1
 
+LOG_LEVEL = f"{__name__}.log_level"  # in the context's meta
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class Commands(click.Group):
+    """The commands; a broken op, source or encoder file ends any of them with one line that says where in it."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PluginError as error:
+            cause, more = error.__cause__, ""
+            if cause is not None and "debug" in (ctx.meta.get(LOG_LEVEL), os.environ.get("PINHOLE_LOG_LEVEL")):
+                click.echo("".join(traceback.format_exception(type(cause), cause, cause.__traceback__)), err=True)
+            elif cause is not None:
+                more = " (PINHOLE_LOG_LEVEL=debug shows the traceback)"
+            _fail(f"{error}{more}", NOT_ACCEPTABLE)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version(), prog_name="pinhole")
 def main() -> None:
     """Watches cameras, processes every frame in the memory the camera wrote it to, and shows the result over HTTP."""
@@ -57,8 +79,10 @@ def serve(context: click.Context, /, **_: Any) -> None:
 
     Flags go before PINHOLE_* variables, these before the configuration file.
     """
+    context.meta[LOG_LEVEL] = context.params["log_level"]
     try:
         check_single_owner()
+        load_plugins()
         effective = effective_of(context)
         settings = effective.settings.check()
     except InputError as error:
@@ -78,6 +102,17 @@ def serve(context: click.Context, /, **_: Any) -> None:
         for number in SIGNALS:  # we are leaving; one more of them must not change the exit code
             signal.signal(number, signal.SIG_IGN)
     _leave()
+
+
+def load_plugins() -> None:
+    """Load every op, source and encoder, so that a broken file is said at start-up, not to the first who needs it.
+
+    Raises:
+        PluginError
+    """
+    all_ops()
+    all_sources()
+    all_encoders()
 
 
 class OnSignal:
@@ -158,23 +193,43 @@ def health(url: str | None, ready: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="With JSON Schemas, as GET /api/v1/ops answers.")
 def ops(as_json: bool) -> None:
     """List the operations: name, kind, and each parameter's type, range, default, unit and meaning."""
-    try:
-        catalogue = op_catalogue()
-    except PinholeError as error:  # a broken op file; its last line is what helps
-        _fail(error, CANNOT_RUN)
+    catalogue = op_catalogue()
     if as_json:
         click.echo(json.dumps(json.loads(to_json({"ops": catalogue})), indent=2, ensure_ascii=False))
         return
     for op in catalogue:
         click.echo(f"{click.style(op['name'], bold=True)} ({op['kind']}): {op['summary']}")
-        for name, schema in op["schema"].get("properties", {}).items():
-            click.echo(f"    {name:<12} {parameter_text(schema)}")
-        if not op["schema"].get("properties"):
-            click.echo("    no parameters")
+        _list_parameters(op["schema"], "no parameters")
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="With JSON Schemas, as GET /api/v1/sources answers.")
+def sources(as_json: bool) -> None:
+    """List the sources: scheme, an example, and each setting's type, values, default and meaning."""
+    catalogue = source_catalogue()
+    if as_json:
+        click.echo(json.dumps(json.loads(to_json({"sources": catalogue})), indent=2, ensure_ascii=False))
+        return
+    for source in catalogue:
+        click.echo(f"{click.style(source['scheme'] + '://', bold=True)} {source['summary']}")
+        if not source["available"]:
+            click.echo(f"    cannot be used here: {source['reason']}")
+        click.echo(f"    for example  {source['example']}")
+        _list_parameters(source["schema"], "no settings")
+
+
+def _list_parameters(schema: dict[str, Any], none: str) -> None:
+    for name, parameter in schema.get("properties", {}).items():
+        click.echo(f"    {name:<12} {parameter_text(parameter)}")
+    if not schema.get("properties"):
+        click.echo(f"    {none}")
 
 
 def parameter_text(schema: dict[str, Any]) -> str:
-    """``integer, 1 to 31 px in steps of 2, default 5. Width of the window, odd.``"""
+    """``integer, 1 to 31 px in steps of 2, default 5. Width of the window, odd.``
+
+    What a URI takes says so itself, in ``x-allowed``.
+    """
     unit = f" {schema['x-unit']}" if schema.get("x-unit") else ""
     parts = [", ".join(map(str, schema["enum"])) if "enum" in schema else str(schema.get("type", "see --json"))]
     if schema.get("type") == "array" or schema.get("format") == "color":
@@ -184,8 +239,13 @@ def parameter_text(schema: dict[str, Any]) -> str:
         whole = schema.get("type") == "integer" and step not in (None, 1)
         steps = f" in steps of {step}" if whole else ""
         parts.append(f"{schema['minimum']:g} to {schema['maximum']:g}{unit}{steps}")
-    if "default" in schema:
-        parts.append(f"default {schema['default']}")
+    default = schema.get("default")
+    if "x-allowed" in schema:
+        kind = schema.get("type")
+        parts = [f"boolean ({schema['x-allowed']})" if kind == "boolean" else schema["x-allowed"]]
+        default = str(default).lower() if isinstance(default, bool) else default
+    if default not in (None, ""):
+        parts.append(f"default {default}")
     return f"{', '.join(parts)}. {schema.get('description', '')}".strip()
 
 

@@ -55,8 +55,9 @@ def _http() -> Iterator[str]:
             if query:
                 yield _table((p["name"], p["schema"], p.get("description", "")) for p in query)
             for content in operation.get("requestBody", {}).get("content", {}).values():
-                if (example := content.get("example")) is not None:
-                    yield f"Body: `{json.dumps(example)}`"
+                bodies = [f"`{json.dumps(e['value'])}`" for e in content.get("examples", {}).values()]
+                if bodies:
+                    yield f"Body: {' or '.join(bodies)}"
 
 
 def _catalogue(entries: list[dict[str, Any]], second: str) -> Iterator[str]:

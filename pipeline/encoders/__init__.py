@@ -5,12 +5,11 @@ A broken encoder stops the start-up with its file's name; it is never only logge
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 from functools import cache
 
-from kernels.errors import PinholeError, UnknownNameError
-from kernels.registry import classes_of
+from kernels.errors import UnknownNameError
+from kernels.registry import broken, check_complete, load_class
 from pipeline.encoders.base import Encoder
 
 __all__ = ["Encoder", "all_encoders", "encoder_for"]
@@ -21,7 +20,7 @@ def all_encoders() -> dict[str, Encoder]:
     """Every encoder by name, sorted; loaded on first call.
 
     Raises:
-        PinholeError: a file in this folder does not hold exactly one encoder named like the file.
+        PluginError: a file in this folder does not hold exactly one encoder named like the file.
     """
     found: dict[str, Encoder] = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
@@ -34,16 +33,16 @@ def load_encoder(module_name: str, name: str) -> Encoder:
     """The one encoder that a module defines.
 
     Raises:
-        PinholeError: the module fails to import, defines no encoder or several, or one of another name.
+        PluginError: the module fails to import, defines no encoder or several, or one of another name.
     """
+    found = load_class("encoder", module_name, Encoder)
+    if getattr(found, "name", None) != name:
+        raise broken("encoder", found, f"must set name = {name!r}")
+    check_complete("encoder", found)
     try:
-        module = importlib.import_module(module_name)
+        encoder: Encoder = found()
     except Exception as error:  # a plug-in's border: whatever it raises, the start-up stops and names the file
-        raise PinholeError(f"encoder file {module_name} does not load: {type(error).__name__}: {error}") from error
-    classes = classes_of(module, Encoder)
-    if len(classes) != 1 or getattr(classes[0], "name", None) != name:
-        raise PinholeError(f"encoder file {module_name} must define exactly one encoder with name = {name!r}")
-    encoder: Encoder = classes[0]()
+        raise broken("encoder", found, f"cannot be made: {type(error).__name__}: {error}") from error
     return encoder
 
 

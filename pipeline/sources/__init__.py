@@ -6,7 +6,6 @@ a source whose optional library is missing is listed, with the reason why it can
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 import re
 from collections.abc import Mapping
@@ -16,8 +15,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from kernels.errors import InputError, PinholeError, UnknownNameError
-from kernels.registry import classes_of
+from kernels.errors import InputError, UnknownNameError
+from kernels.registry import broken, check_complete, load_class
 from pipeline.sources._redact import is_secret_key, redact_text_about, redact_uri
 from pipeline.sources._uri import SourceUri, parse_uri
 from pipeline.sources.base import Source, SourceConfig
@@ -30,7 +29,7 @@ def all_sources() -> dict[str, SourceType]:
     """Every source by scheme, sorted, also those that are not available here; loaded on first call.
 
     Raises:
-        PinholeError: a file of this folder does not hold exactly one source named like the file.
+        PluginError: a file of this folder does not hold exactly one source named like the file.
     """
     found: dict[str, SourceType] = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
@@ -43,19 +42,15 @@ def load_source(module_name: str, scheme: str) -> SourceType:
     """The one source that a module defines.
 
     Raises:
-        PinholeError: the module fails to import, defines no source or several, or one of another scheme.
+        PluginError: the module fails to import, defines no source or several, or one of another scheme.
     """
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:  # a plug-in's border: whatever its file raises, the start-up says which file
-        raise PinholeError(f"source file {module_name} does not load: {type(error).__name__}: {error}") from error
-    classes = classes_of(module, Source)
-    if len(classes) != 1:
-        raise PinholeError(f"source file {module_name} must define exactly one source, found {len(classes)}")
-    source = classes[0]
+    source: SourceType = load_class("source", module_name, Source)
     config = getattr(source, "Config", None)
     if getattr(source, "scheme", None) != scheme or not (isinstance(config, type) and issubclass(config, SourceConfig)):
-        raise PinholeError(f"source file {module_name}: set scheme = {scheme!r} and Config to its settings model")
+        raise broken("source", source, f"must set scheme = {scheme!r} and Config to its settings model")
+    if not isinstance(getattr(source, "example", None), str):
+        raise broken("source", source, f"must set example to a URI, as {scheme}://…")
+    check_complete("source", source, config)
     return source
 
 

@@ -10,7 +10,7 @@ from kernels import ops as ops_package
 from kernels import registry
 from kernels.errors import PinholeError, UnknownNameError
 from kernels.op import Op
-from kernels.registry import find_op, load_op
+from kernels.registry import PluginError, find_op, load_op
 
 GOOD = '''
 import numpy as np
@@ -96,6 +96,60 @@ def test_a_broken_op_stops_the_start_up_and_names_its_file(write_op: WriteOp, fa
     assert message in str(caught.value)
     with pytest.raises(PinholeError, match=module):
         load_op(module, "negative")
+
+
+HELPER = "from kernels.ops._helper import table  # HERE\n"
+
+PLACES = {
+    "raised at the top": GOOD + "\n1 / 0  # HERE\n",
+    "raised by a function that is called there": "def f():\n    raise KeyError('x')  # HERE\n\nf()\n" + GOOD,
+    "raised by a library": "import json\n" + GOOD + "\njson.loads('{')  # HERE\n",
+    "raised by pydantic for a parameter": GOOD.replace("    pass", "    by: object() = 1").replace(
+        "class NegativeParams(OpParams):", "class NegativeParams(OpParams):  # HERE"
+    ),
+    "raised in a file that it imports": HELPER + GOOD,
+    "a program's own end": "import sys\nsys.exit('no GPU here')  # HERE\n" + GOOD,
+    "text that is no Python": GOOD.replace(
+        "class Negative(TableOp[NegativeParams]):", "class Negative(TableOp:  # HERE"
+    ),
+    "two ops": GOOD + "\nclass Second(Negative):  # HERE\n    pass\n",
+    "another name": GOOD.replace('name = "negative"', 'name = "negate"').replace(
+        "class Negative(TableOp[NegativeParams]):", "class Negative(TableOp[NegativeParams]):  # HERE"
+    ),
+    "a method that is missing": GOOD.replace("def table", "def tabel").replace(
+        "class Negative(TableOp[NegativeParams]):", "class Negative(TableOp[NegativeParams]):  # HERE"
+    ),
+    "no kind": GOOD.replace("TableOp", "Op").replace(
+        "class Negative(Op[NegativeParams]):", "class Negative(Op[NegativeParams]):  # HERE"
+    ),
+    "parameters without a schema": GOOD.replace("    pass", "    by: Callable[[], int] = int")
+    .replace("import numpy as np", "import numpy as np\nfrom collections.abc import Callable")
+    .replace("class Negative(TableOp[NegativeParams]):", "class Negative(TableOp[NegativeParams]):  # HERE"),
+    "an op that cannot be made": GOOD.replace(
+        "class Negative(TableOp[NegativeParams]):", "class Negative(TableOp[NegativeParams]):  # HERE"
+    ).replace("    def table", "    def __init__(self):\n        raise OSError('no')\n\n    def table"),
+    "no op": "x = 1\n",
+}
+
+
+@pytest.mark.parametrize("fault", PLACES)
+def test_a_broken_op_is_named_by_file_and_line(write_op: WriteOp, tmp_path: Path, fault: str) -> None:
+    text = PLACES[fault]
+    (tmp_path / "_helper.py").write_text("1 / 0\n")
+    module = write_op("negative", text)
+    with pytest.raises(PluginError) as caught:
+        registry.all_ops()
+    sys.modules.pop("kernels.ops._helper", None)
+    line = next((number for number, code in enumerate(text.splitlines(), 1) if "# HERE" in code), None)
+    assert (caught.value.kind, caught.value.file) == ("op", str(tmp_path / "negative.py"))
+    assert caught.value.line == line
+    place = f"{tmp_path}/negative.py:{line}" if line else f"{tmp_path}/negative.py"
+    assert str(caught.value).startswith(f"op file {module} ({place}) ")
+
+
+def test_a_second_name_for_an_op_is_no_second_op(write_op: WriteOp) -> None:
+    write_op("negative", GOOD + "\nInverse = Negative\n")
+    assert find_op("negative").name == "negative"
 
 
 def test_an_unknown_op_names_the_nearest() -> None:

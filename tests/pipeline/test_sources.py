@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 import types
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from kernels.errors import InputError, PinholeError, UnknownNameError
+from kernels.registry import PluginError
 from pipeline import sources
 from pipeline.sources import all_sources, catalogue, load_source, make_source, unavailable
 from pipeline.sources._uri import MAX_URI_CHARS, parse_uri
@@ -166,6 +168,10 @@ def test_defaults_of_the_catalogue_are_values_that_a_query_takes() -> None:
                 make_source(f"{entry['example']}{separator}{name}={text}")
 
 
+class NoSchema(SourceConfig):
+    what: Callable[[], int] = int
+
+
 class Absent(Source):
     """A source whose library is missing."""
 
@@ -194,7 +200,16 @@ def test_source_without_its_library_is_listed_with_the_reason(monkeypatch: pytes
         ({"A": {"scheme": "other", "Config": SourceConfig}}, "set scheme = 'broken'"),
         ({"A": {"scheme": "broken", "Config": BaseModel}}, "Config"),
         ({"A": {"scheme": "broken"}}, "Config"),
-        ({"A": {"scheme": "broken", "Config": SourceConfig}, "B": {}}, "found 2"),
+        ({"A": {"scheme": "broken", "Config": SourceConfig}, "B": {}}, "found 2: A, B"),
+        ({"A": {"scheme": "broken", "Config": SourceConfig}}, "set example to a URI"),
+        (
+            {"A": {"scheme": "broken", "Config": SourceConfig, "example": "broken://", "open": None, "fill": None}},
+            "abstract method close",
+        ),
+        (
+            {"A": {**dict.fromkeys(("open", "fill", "close")), "scheme": "broken", "Config": NoSchema, "example": "x"}},
+            "no JSON Schema",
+        ),
     ],
 )
 def test_broken_source_file_stops_the_start_up(
@@ -212,6 +227,15 @@ def test_broken_source_file_stops_the_start_up(
 def test_source_file_that_does_not_import_stops_the_start_up() -> None:
     with pytest.raises(PinholeError, match="ModuleNotFoundError"):
         load_source("pipeline.sources.nowhere", "nowhere")
+
+
+def test_source_file_that_raises_is_named_with_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "raising_source.py").write_text("import json\n\njson.loads('{')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(PluginError) as caught:
+        load_source("raising_source", "raising_source")
+    assert (caught.value.kind, caught.value.line) == ("source", 3)
+    assert f"({tmp_path}/raising_source.py:3) does not load: JSONDecodeError: " in str(caught.value)
 
 
 @pytest.mark.parametrize("uri", ["rtsp://u:geheim@cam/x", "http://cam/stream", "v4l2:///dev/video0"])

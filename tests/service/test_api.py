@@ -167,6 +167,45 @@ def test_a_chain_is_replaced_as_a_whole_and_frames_say_by_which(served: Served) 
     assert served.request("PUT", "/api/v1/cameras/two/chain", put).json()["version"] > version
 
 
+def test_a_chain_is_replaced_by_its_text_which_is_what_get_answers(served: Served) -> None:
+    path = "/api/v1/cameras/two/chain"
+    before = served.get(path).json()
+    answer = served.request("PUT", path, {"chain": "gaussian_blur(ksize=5) | gamma(gamma=1.2)"})
+    assert answer.status == 200
+    assert answer.json()["version"] > before["version"]
+    now = served.get(path).json()
+    assert [(step["op"], step["params"]) for step in now["ops"]] == [
+        ("gaussian_blur", {"ksize": 5, "sigma": 0.0}), ("gamma", {"gamma": 1.2}),
+    ]  # fmt: skip
+    again = served.request("PUT", path, {"chain": now["text"]}).json()
+    assert (again["ops"], again["text"]) == (now["ops"], now["text"])
+    assert served.request("PUT", path, {"chain": ""}).json()["ops"] == []
+    assert served.request("PUT", path, {"chain": before["text"]}).json()["ops"] == before["ops"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "says"),
+    [
+        ({}, "body", "neither ops nor chain"),
+        ({"ops": [], "chain": "sobel"}, "chain", "beside ops"),
+        ({"ops": [], "chain": None}, "chain", "beside ops"),
+        ({"chain": ["sobel"]}, "chain", "list is not a text"),
+        ({"chain": None}, "chain", "NoneType is not a text"),
+        ({"chain": "sobl"}, "chain[0].op", "did you mean 'sobel'"),
+        ({"chain": "sobel | gaussian_blur(5)"}, "chain[1]", "did you mean gaussian_blur(ksize=5)?"),
+        ({"chain": "gaussian_blur(ksize=4)"}, "chain[0].params.ksize", "4"),
+        ({"text": "sobel"}, "text", "unknown key"),
+    ],
+)
+def test_b113_a_chain_that_is_not_given_just_once_or_is_wrong_is_refused(
+    served: Served, body: dict[str, Any], field: str, says: str
+) -> None:
+    before = served.get("/api/v1/cameras/one/chain").json()
+    problem = assert_problem(served.request("PUT", "/api/v1/cameras/one/chain", body), 422, field)
+    assert says in problem["errors"][0]["reason"]
+    assert served.get("/api/v1/cameras/one/chain").json() == before
+
+
 def test_one_parameter_changes_and_the_others_stay(served: Served) -> None:
     path = "/api/v1/cameras/one/chain"
     before = served.get(path).json()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import socket
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,8 @@ from click.testing import CliRunner
 from kernels.errors import InputError
 from kernels.registry import all_ops
 from pipeline.camera import CameraConfig
+from pipeline.encoders import all_encoders
+from pipeline.sources import all_sources, catalogue
 from service.cli import main
 from service.config import load
 from service.config_cli import camera_flags, default_cameras, missing_clip
@@ -58,6 +63,86 @@ def test_ops_lists_every_operation_with_its_parameters() -> None:
     listed = json.loads(CliRunner().invoke(main, ["ops", "--json"]).output)["ops"]
     assert [op["name"] for op in listed] == list(all_ops())
     assert listed[0]["schema"]["additionalProperties"] is False
+
+
+def test_sources_lists_every_source_with_its_settings() -> None:
+    code, text = here("sources")
+    assert code == 0
+    for scheme, source in all_sources().items():
+        assert f"{scheme}:// " in text
+        assert f"for example  {source.example}" in text
+        for name, schema in source.Config.model_json_schema()["properties"].items():
+            assert f"    {name:<12} " in text
+            assert schema["description"] in text
+    assert "    loop         boolean (true, false, 1, 0), default false. Begin again when the file ends." in text
+    assert "    size         352x128 to 16384x16384 px, default 1280x720. Width x height of the picture." in text
+    listed = json.loads(here("sources", "--json")[1])["sources"]
+    assert listed == json.loads(json.dumps(catalogue()))
+
+
+def test_a_source_that_cannot_be_used_here_is_listed_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(all_sources()["file"], "unavailable", classmethod(lambda cls: "install pinhole-vision[video]"))
+    assert "    cannot be used here: install pinhole-vision[video]\n" in here("sources")[1]
+
+
+BROKEN_FILES = {"op": "kernels.ops", "source": "pipeline.sources", "encoder": "pipeline.encoders"}
+
+
+@pytest.fixture
+def broken_file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A file of the kind that is asked for which raises in its third line, as the registries see it; its name."""
+    package = importlib.import_module(BROKEN_FILES[request.param])
+    (tmp_path / "broken.py").write_text("# mine\n\nopen('/nowhere/settings')\n")
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    caches = (all_ops, all_sources, all_encoders)
+    for cache in caches:
+        cache.cache_clear()
+    yield str(tmp_path / "broken.py")
+    for cache in caches:
+        cache.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("broken_file", "command"),
+    [
+        ("op", ("serve", "--port", "0")),
+        ("source", ("serve", "--port", "0", "--camera", f"a={SMALL_CARD}")),
+        ("encoder", ("serve", "--port", "0")),
+        ("op", ("ops",)),
+        ("op", ("config", "show")),
+        ("source", ("sources", "--json")),
+        ("source", ("config", "show")),
+    ],
+    indirect=["broken_file"],
+)
+def test_a_broken_file_ends_a_command_with_one_line_that_says_where(
+    broken_file: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PINHOLE_LOG_LEVEL", raising=False)
+    code, text = here(*command)
+    assert code == 2
+    (line,) = text.splitlines()
+    assert f"({broken_file}:3) does not load: FileNotFoundError: " in line
+    assert line.endswith("'/nowhere/settings' (PINHOLE_LOG_LEVEL=debug shows the traceback)")
+
+
+@pytest.mark.parametrize("broken_file", ["op"], indirect=True)
+@pytest.mark.parametrize(("level", "flags"), [("debug", ()), ("", ("--log-level", "debug"))])
+def test_the_log_level_debug_adds_the_traceback(
+    broken_file: str, level: str, flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PINHOLE_LOG_LEVEL", level)
+    result = CliRunner().invoke(main, ["serve", "--port", "0", *flags])
+    assert result.exit_code == 2
+    assert f'File "{broken_file}", line 3' in result.output
+    assert result.output.splitlines()[-1].startswith("pinhole: op file kernels.ops.broken ")
+
+
+@pytest.mark.slow
+def test_a_broken_op_does_not_break_the_import_of_the_command() -> None:
+    """What the command loads before it can say anything is independent of the ops."""
+    code = "import service.cli, sys; sys.exit(any(m.startswith('kernels.ops.') for m in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
 def test_no_camera_means_a_card_and_a_clip_each_with_a_chain_one_can_see() -> None:

@@ -140,13 +140,21 @@ def test_an_unknown_format_names_the_known_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["raise RuntimeError('no')", "x = 1", "from pipeline.encoders.png import Png\nclass A(Png): name = 'other'"],
-    ids=["does not load", "no encoder", "another name"],
+    ("text", "line"),
+    [
+        ("\nraise RuntimeError('no')", 2),
+        ("x = 1", None),
+        ("from pipeline.encoders.png import Png\nclass A(Png): name = 'other'", 2),
+        ("from pipeline.encoders.base import Encoder\nclass A(Encoder): name = 'broken_encoder'", 2),
+    ],
+    ids=["does not load", "no encoder", "another name", "a method that is missing"],
 )
-def test_a_broken_encoder_file_is_named(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_encoder_file_is_named(
+    text: str, line: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "broken_encoder.py").write_text(text)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "broken_encoder", raising=False)
-    with pytest.raises(PinholeError, match="broken_encoder"):
+    with pytest.raises(PinholeError, match=r"^encoder file broken_encoder .*/broken_encoder.py") as caught:
         load_encoder("broken_encoder", "broken_encoder")
+    assert getattr(caught.value, "line", None) == line
