@@ -231,6 +231,7 @@ class CudaDevice(Device):
         self.integrated = bool(attributes.get("Integrated", 0))
         self.l2_bytes = int(properties["l2CacheSize"])
         self.multiprocessors = int(properties["multiProcessorCount"])
+        self.shared_bytes = int(properties["sharedMemPerMultiprocessor"])
         self.driver = runtime.driverGetVersion()
         refusal = zero_copy_refusal(
             bool(attributes.get("CanMapHostMemory", 0)), self.integrated, int(self.architecture)

@@ -4,7 +4,8 @@ An op is stateless; one instance serves every camera. Its result is defined exac
 out, round half up, saturate, border reflect-101. How its CUDA form looks depends on the base class it takes:
 
 * :class:`TableOp` — point op on single values: a 256-entry table, the same bytes on CPU and GPU.
-* :class:`SeparableOp` — symmetric stencil with integer taps of sum 256: ``(ΣΣ taps·taps·v + 2^15) >> 16``.
+* :class:`SeparableOp` — symmetric stencil with integer taps, the same along both axes.
+* :class:`MorphologyOp` — least and greatest values of a square window.
 * :class:`WindowOp` — any other stencil: a CUDA function of the values around a pixel.
 * :class:`PixelOp` — whole pixels of a result that may have another size or other channels.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import cv2
 import numpy as np
@@ -83,6 +84,11 @@ class Op(ABC, Generic[P]):
         """
         return source
 
+    @property
+    def max_radius(self) -> int:
+        """The largest ``radius`` that any parameters ask for: what decides which ops share a pass."""
+        return MAX_RADIUS_PX if self.kind is OpKind.STENCIL else 0
+
     @abstractmethod
     def radius(self, params: P) -> int:
         """How many pixels around a pixel a ``STENCIL`` reads, at most ``MAX_RADIUS_PX``; 0 for other kinds."""
@@ -119,16 +125,25 @@ class TableOp(Op[P]):
 
 
 class SeparableOp(Op[P]):
-    """A stencil whose taps are the same integers along both axes, symmetric, with sum 256.
+    """A stencil whose taps are the same integers along both axes, symmetric.
 
-    The result is ``(Σ_j Σ_i taps[j]·taps[i]·v + 2^15) >> 16``: exact in 32 bits, constant pictures unchanged.
+    The result is ``(Σ_j Σ_i taps[j]·taps[i]·v + 2^15) >> 16`` for taps of sum 256: exact in 32 bits, constant pictures
+    unchanged. An op that makes something else of that sum has a ``cuda_source``: it defines ``struct NAME_params``,
+    which starts with ``Taps taps`` and goes on with the layout of ``finish_constants()``, and
+    ``__device__ int NAME(uint32 sum, int centre, const NAME_params& p)``, where ``centre`` is the value (0–255) in the
+    window's middle; the return value is saturated to 0–255. The sum of the taps is then at most 256.
     """
 
     kind = OpKind.STENCIL
+    cuda_source: ClassVar[str] = ""
 
     @abstractmethod
     def taps(self, params: P) -> npt.NDArray[np.uint16]:
-        """(2r + 1,) uint16, symmetric, sum 256."""
+        """(2r + 1,) uint16, symmetric, sum 256 or, with a ``cuda_source``, less."""
+
+    def finish_constants(self, params: P) -> bytes:
+        """What ``struct NAME_params`` holds behind the taps."""
+        return b""
 
     def radius(self, params: P) -> int:
         return (len(self.taps(params)) - 1) // 2
@@ -137,7 +152,27 @@ class SeparableOp(Op[P]):
         taps = self.taps(params)
         padded = np.zeros(2 * MAX_RADIUS_PX + 2, np.uint16)
         padded[: len(taps)] = taps
-        return padded.tobytes()
+        return padded.tobytes() + self.finish_constants(params)
+
+
+class MorphologyOp(Op[P]):
+    """Least or greatest values of a square window, in steps: erode is ``("min",)``, open ``("min", "max")``.
+
+    Each step reads the whole result of the one before, border reflect-101.
+    """
+
+    kind = OpKind.STENCIL
+    steps: ClassVar[tuple[Literal["min", "max"], ...]]
+
+    @abstractmethod
+    def step_radius(self, params: P) -> int:
+        """The window's radius in pixels, the same for each step; over all steps at most ``MAX_RADIUS_PX``."""
+
+    def radius(self, params: P) -> int:
+        return self.step_radius(params) * len(self.steps)
+
+    def constants(self, params: P) -> bytes:
+        return b""
 
 
 class WindowOp(Op[P]):
@@ -154,6 +189,10 @@ class WindowOp(Op[P]):
     cuda_source: ClassVar[str]
     fixed_radius: ClassVar[int] = 0
 
+    @property
+    def max_radius(self) -> int:
+        return self.fixed_radius or MAX_RADIUS_PX
+
     def radius(self, params: P) -> int:
         return self.fixed_radius
 
@@ -164,8 +203,8 @@ class PixelOp(Op[P]):
     ``cuda_source`` defines ``struct NAME_params``, with the layout of ``constants()``, and
     ``template <int CHANNELS> __device__ void NAME(const Picture<CHANNELS>& in, int x, int y, Size size,
     const NAME_params& p, uint8* out)``, which writes the channels of pixel (x, y) of the result, ``size`` pixels large,
-    to ``out``; ``in.at(x, y)`` is where the channels of a pixel of the source lie, which must be inside ``in.size``.
-    A ``POINT`` reads pixel (x, y) only.
+    to ``out``; ``in.at(x, y)`` is where the channels of a pixel of the source lie. A ``POINT`` reads pixel (x, y) only,
+    a ``STENCIL`` up to its radius around it, outside the picture the reflection, a ``GATHER`` any inside ``in.size``.
     """
 
     cuda_source: ClassVar[str]

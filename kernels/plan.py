@@ -1,13 +1,10 @@
-"""Chain + source format and size → Plan: which passes run, over what pictures. Pure data, made without a GPU.
-
-The skeleton's planner is the plain one: one ingest pass, one pass per op, one egress pass. Fusion changes this file
-and the executors, not their callers.
-"""
+"""Chain + source format and size → Plan: which passes run, over what pictures. Pure data, made without a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from kernels.chain import Chain, Step
 from kernels.formats import BGR8, GRAY8
@@ -15,28 +12,46 @@ from kernels.image import PLANE_ALIGNMENT, ImageSpec, Shape, align_up
 from kernels.op import OpKind, OpParams
 from kernels.registry import AnyOp
 
-MAX_BANDS = 4
-BAND_BYTES = 6_000_000
+MAX_HALO_PX = 16
+WORD = 16  # bytes that the GPU reads and writes at once
+
+
+class PassKind(Enum):
+    """How a pass walks over its picture."""
+
+    INGEST = "ingest"  # reads the slot
+    TILES = "tiles"  # reads and writes device memory, or writes the result
+    EGRESS = "egress"  # writes a result whose rows are no whole words
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One walk over a picture: ops ``first`` to ``last`` (not included) of the chain.
+
+    It makes picture ``last`` of the plan from the slot (``INGEST``) or from picture ``first``; ``to_result`` says that
+    this is the slot's result.
+    """
+
+    kind: PassKind
+    first: int
+    last: int
+    to_result: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a chain becomes for one source: everything but the parameter values.
 
-    ``source`` is the slot's native picture. ``pictures`` are the interleaved 8-bit pictures in scratch (BGR8 or GRAY8,
-    rows aligned to ``PLANE_ALIGNMENT``): the first is what the ingest yields, and op i reads picture i and writes
-    picture i + 1. ``result`` is the last one, packed: what leaves.
+    ``source`` is the slot's native picture. ``pictures`` are the interleaved 8-bit pictures before and after each op
+    (BGR8 or GRAY8, rows aligned to ``PLANE_ALIGNMENT``); only those between two passes exist in device memory.
+    ``result`` is the last one, packed: what leaves.
     """
 
     source: ImageSpec
     pictures: tuple[ImageSpec, ...]
     result: ImageSpec
     ops: tuple[AnyOp, ...]
-
-    @property
-    def keeps_rows(self) -> bool:
-        """True if each op makes a row from that row and its neighbours only: then bands of rows can overlap."""
-        return all(op.kind is not OpKind.GATHER for op in self.ops)
+    passes: tuple[Pass, ...]
 
     @property
     def link_bytes_in(self) -> int:
@@ -50,58 +65,64 @@ class Plan:
 
     def accepts(self, steps: tuple[Step, ...]) -> bool:
         """True if these steps run on this plan as it is: the same ops, and values that change no picture's size."""
-        return self == make_plan(Chain(steps), self.source)
+        return self.ops == tuple(step.op for step in steps) and self.pictures == _pictures(steps, self.source)
 
 
 def make_plan(chain: Chain, source: ImageSpec) -> Plan:
     """The plan of a chain for a source. Never fails for a valid chain and specification."""
+    pictures = _pictures(chain.steps, source)
+    result = _picture(_shape(pictures[-1]), 1)
+    ops = tuple(step.op for step in chain.steps)
+    return Plan(source, pictures, result, ops, _passes(ops, True, result.strides[0] % WORD == 0))
+
+
+def unfused(plan: Plan) -> Plan:
+    """The same with a pass for each op: the same result, more slowly; what fusion is compared with."""
+    return replace(plan, passes=_passes(plan.ops, False, plan.result.strides[0] % WORD == 0))
+
+
+def _passes(ops: Sequence[AnyOp], fuse: bool, whole_words: bool) -> tuple[Pass, ...]:
+    """The first point ops go with the ingest; a pass over tiles takes ops while their windows stay small together.
+
+    What counts is the largest window that an op's parameters may ask for: a slider never changes the passes. A gather
+    may read any row, so it starts a pass; what follows is computed from its pixels around the tile as well.
+    """
+    ends = [0]
+    while fuse and ends[0] < len(ops) and ops[ends[0]].kind is OpKind.POINT:
+        ends[0] += 1
+    halo = 0
+    for index in range(ends[0], len(ops)):
+        op = ops[index]
+        radius = op.max_radius if op.kind is OpKind.STENCIL else 0
+        if len(ends) > 1 and fuse and op.kind is not OpKind.GATHER and halo + radius <= MAX_HALO_PX:
+            ends[-1], halo = index + 1, halo + radius
+        else:
+            ends.append(index + 1)
+            halo = radius
+    kinds = [PassKind.INGEST] + [PassKind.TILES] * (len(ends) - 1)
+    starts = [0, *ends[:-1]]
+    passes = [Pass(*what, False) for what in zip(kinds, starts, ends, strict=True)]
+    if whole_words:
+        passes[-1] = Pass(passes[-1].kind, passes[-1].first, passes[-1].last, True)
+    else:
+        passes.append(Pass(PassKind.EGRESS, len(ops), len(ops), True))
+    return tuple(passes)
+
+
+def _pictures(steps: Sequence[Step], source: ImageSpec) -> tuple[ImageSpec, ...]:
     shapes = [Shape(source.width, source.height, source.format.channels)]
-    for step in chain.steps:
+    for step in steps:
         shapes.append(step.op.output(shapes[-1], step.params))
-    return Plan(
-        source=source,
-        pictures=tuple(_picture(shape, PLANE_ALIGNMENT) for shape in shapes),
-        result=_picture(shapes[-1], 1),
-        ops=tuple(step.op for step in chain.steps),
-    )
+    return tuple(_picture(shape, PLANE_ALIGNMENT) for shape in shapes)
+
+
+def _shape(picture: ImageSpec) -> Shape:
+    return Shape(picture.width, picture.height, picture.format.channels)
 
 
 def _picture(shape: Shape, row_alignment: int) -> ImageSpec:
     format = GRAY8 if shape.channels == 1 else BGR8
     return ImageSpec.make(format, shape.width, shape.height, row_alignment=row_alignment)
-
-
-def default_bands(plan: Plan, integrated: bool) -> int:
-    """Into how many row bands a frame is cut so that reading, computing and writing it overlap.
-
-    Where the device shares the host's memory there is no link to keep busy both ways, so one; one too where an op may
-    read any row. Under load the link delays the end of every kernel by some 20 µs, so bands pay only where they are
-    long (DESIGN.md has the figures).
-    """
-    if integrated or not plan.keeps_rows:
-        return 1
-    return max(1, min(MAX_BANDS, plan.result.nbytes // BAND_BYTES))
-
-
-def band_schedule(height: int, bands: int, radii: Sequence[int]) -> list[list[int]]:
-    """How many rows each stage has finished after each band: ``[stage][band]``, stage 0 the ingest, then each op.
-
-    A stage works on from where it stopped, so nothing is computed twice. It stays behind the stage before by what
-    its own window still needs and, as two scratch pictures take turns, by what the window before it still reads
-    from the picture this stage writes. That holds for pictures whose rows grow shorter on the way (grey from colour)
-    as well: a row then never lies behind the row of the same number before.
-    """
-    ends = [[_even(height * (band + 1) // bands) for band in range(bands - 1)] + [height]]
-    before = 0
-    for radius in radii:
-        lag = max(radius, before)
-        ends.append([end if end == height else max(0, end - lag) for end in ends[-1]])
-        before = radius
-    return ends
-
-
-def _even(rows: int) -> int:
-    return rows - rows % 2
 
 
 def slot_source_spec(packed: ImageSpec) -> ImageSpec:

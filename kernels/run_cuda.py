@@ -1,162 +1,164 @@
-"""Runs a plan on a CUDA device: ingest → one kernel per op → egress, in row bands, no copies.
+"""Runs a plan on a CUDA device: one launch a frame, whose passes run side by side and hand each other rows; no copies.
 
-The slot's planes are read and its result written through the mapped pointers; what lies between is device memory. The
-next band is read while the last one is computed and written, so that the link is busy both ways.
+The slot's planes are read and its result written through the mapped pointers; what lies between is device memory. While
+the first rows are computed and written the next ones are read, so the link is busy both ways (kernels/cuda/flow.cuh).
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kernels.codegen import EGRESS_NAME, generate, ingest_name, op_kernel_name
+from kernels.codegen import (
+    KERNEL_NAME,
+    OP_BYTES,
+    PASS_BYTES,
+    generate,
+    params_offset,
+    stages,
+    tables_bytes,
+    tile_width_px,
+)
 from kernels.compiler import compile_cubin
 from kernels.device import Completion, WaitMode, cuda_errors
 from kernels.errors import DeviceFailedError, InputError
 from kernels.formats import yuv_coefficients
 from kernels.image import ImageSpec, ImageView, align_up
 from kernels.memory import DeviceMemory
-from kernels.op import OpParams, PixelOp, TableOp
-from kernels.plan import Plan, band_schedule, default_bands
+from kernels.op import MorphologyOp, OpKind, OpParams, SeparableOp
+from kernels.plan import Pass, PassKind, Plan
 
 if TYPE_CHECKING:
     from kernels.device import CudaDevice
 
 # The constants of kernels/cuda/*.cuh that decide a launch.
-_WORD = 16
-_INGEST_TILE_PX, _INGEST_TILE_ROWS = 512, 2
-_STENCIL_BYTES, _STENCIL_ROWS = 240, 16
-_PIXEL_TILE_PX, _PIXEL_TILE_ROWS = 128, 8
 _THREADS = 256
+_BAND_ROWS = 16
+_SEGMENT_PX, _SEGMENT_ROWS = 512, 2
+_SLACK_ROWS = 3  # a group of four rows may reach beyond a tile
+_MAX_STENCILS = 16
+_BLOCKS_PER_MULTIPROCESSOR = 4  # what the kernel's registers are limited for
 # What fills the link, measured (DESIGN.md); the rest of the multiprocessors is left to whoever computes meanwhile.
 _READ_BLOCKS = 64
-_WRITE_BLOCKS = 16
-_WRITE_BLOCKS_ODD_ROWS = 128  # rows that are no whole words are gathered byte by byte
+_WRITE_BLOCKS = 32
 
 
-class _IngestArgs(ctypes.Structure):
+class _Rows(ctypes.Structure):
+    _fields_ = (("finished", ctypes.c_uint64), ("across", ctypes.c_int), ("height", ctypes.c_int))
+
+
+class _IngestPass(ctypes.Structure):
     _fields_ = (
-        ("planes", ctypes.c_uint64 * 3),
         ("dst", ctypes.c_uint64),
         ("strides", ctypes.c_int * 3),
         ("dst_stride", ctypes.c_int),
         ("width", ctypes.c_int),
         ("height", ctypes.c_int),
-        ("first_row", ctypes.c_int),
         *((name, ctypes.c_int) for name in ("y_offset", "y", "bu", "gu", "gv", "rv")),
+        ("made", _Rows),
+        ("workers", ctypes.c_int),
     )
 
 
-class _EgressArgs(ctypes.Structure):
-    _fields_ = (
-        ("src", ctypes.c_uint64),
-        ("dst", ctypes.c_uint64),
-        ("stride", ctypes.c_int),
-        ("row_bytes", ctypes.c_int),
-        ("first", ctypes.c_longlong),
-        ("bytes", ctypes.c_longlong),
-    )
-
-
-class _TableArgs(ctypes.Structure):
-    _fields_ = (
-        ("src", ctypes.c_uint64),
-        ("dst", ctypes.c_uint64),
-        ("words", ctypes.c_int),
-        ("constants", ctypes.c_uint8 * 256),
-    )
-
-
-class _StencilArgs(ctypes.Structure):
-    _fields_ = (
-        ("src", ctypes.c_uint64),
-        ("dst", ctypes.c_uint64),
-        ("stride", ctypes.c_int),
-        ("width", ctypes.c_int),
-        ("height", ctypes.c_int),
-        ("radius", ctypes.c_int),
-        ("first_row", ctypes.c_int),
-        ("last_row", ctypes.c_int),
-        ("constants", ctypes.c_uint8 * 1024),
-    )
-
-
-class _PixelArgs(ctypes.Structure):
+class _TilePass(ctypes.Structure):
     _fields_ = (
         ("src", ctypes.c_uint64),
         ("dst", ctypes.c_uint64),
         ("src_stride", ctypes.c_int),
         ("dst_stride", ctypes.c_int),
         ("src_size", ctypes.c_int * 2),
-        ("dst_size", ctypes.c_int * 2),
-        ("first_row", ctypes.c_int),
-        ("last_row", ctypes.c_int),
-        ("constants", ctypes.c_uint8 * 1024),
+        ("size", ctypes.c_int * 2),
+        ("needed", _Rows),
+        ("made", _Rows),
+        ("workers", ctypes.c_int),
+        ("halo", ctypes.c_int),
+        ("margin", ctypes.c_int),
+        ("buffer_bytes", ctypes.c_int),
+        ("radius", ctypes.c_int * _MAX_STENCILS),
     )
 
+
+class _EgressPass(ctypes.Structure):
+    _fields_ = (
+        ("src", ctypes.c_uint64),
+        ("stride", ctypes.c_int),
+        ("row_bytes", ctypes.c_int),
+        ("bytes", ctypes.c_longlong),
+        ("needed", _Rows),
+        ("workers", ctypes.c_int),
+    )
+
+
+class _Frame(ctypes.Structure):
+    _fields_ = (
+        ("tickets", ctypes.c_uint64),
+        ("plan", ctypes.c_uint64),
+        ("planes", ctypes.c_uint64 * 3),
+        ("result", ctypes.c_uint64),
+        ("first_ticket", ctypes.c_uint32),
+        ("number", ctypes.c_uint32),
+    )
+
+
+_AnyPass = _IngestPass | _TilePass | _EgressPass
 
 # A change of size makes a new executor of the same text, also where there is no cache on disk.
 _cubin = lru_cache(maxsize=32)(compile_cubin)
 
 
-@dataclass(slots=True)
-class _Launch:
-    """One pass, ready to go: everything but what changes from frame to frame is in place."""
-
-    function: int
-    grid: tuple[int, int]
-    args: Any
-    pointers: Any  # void*[1]: the address of args, as cuLaunchKernel wants it
-    address: int  # of pointers
-    shared_bytes: int
-
-
 class CudaExecutor:
-    """One plan, one stage thread, three streams: one reads bands of the slot, one computes, one writes them.
+    """One plan on a stream of its own. See :class:`kernels.device.Executor`."""
 
-    See :class:`kernels.device.Executor`; ``bands`` overrides :func:`kernels.plan.default_bands`.
-    """
-
-    def __init__(self, device: CudaDevice, plan: Plan, wait: WaitMode, bands: int | None = None) -> None:
-        from cupy.cuda import Event, Stream, driver, function
+    def __init__(self, device: CudaDevice, plan: Plan, wait: WaitMode) -> None:
+        from cupy.cuda import Stream, driver, function
 
         self.plan = plan
-        bands = (bands if plan.keeps_rows else 1) or default_bands(plan, device.integrated)
-        self.bands = min(bands, -(-plan.source.height // 2))
+        self._device = device
         self._block = wait == "block"
         self._launch = driver.launchKernel
         cubin = _cubin(generate(plan), device.architecture)
         with cuda_errors("cuModuleLoadData"):
             self._module = function.Module()
             self._module.load(cubin)
+            self._function: int = self._module.get_function(KERNEL_NAME).ptr
         with cuda_errors("cudaStreamCreate"):
-            # Bands that can leave go before bands that still have to come.
-            self._writing = Stream(non_blocking=True, priority=-2)
-            banded = self.bands > 1
-            self._computing = Stream(non_blocking=True, priority=-1) if banded else self._writing
-            self._reading = Stream(non_blocking=True) if banded else self._writing
-            self._read = [Event(disable_timing=True) for _ in range(self.bands)]
-            self._computed = [Event(disable_timing=True) for _ in range(self.bands)]
-        self._scratch: list[DeviceMemory] = []
+            self._stream = Stream(non_blocking=True)
+        self._frame = _Frame(number=0, first_ticket=0)
+        self._arguments = (ctypes.c_void_p * 1)(ctypes.addressof(self._frame))
+        self._memory: list[DeviceMemory] = []
         try:
-            # Two buffers take turns, each as large as the largest picture it holds.
-            for pictures in (plan.pictures[::2], plan.pictures[1::2]):
-                if pictures:
-                    nbytes = max(picture.nbytes for picture in pictures)
-                    self._scratch.append(DeviceMemory(align_up(nbytes, 256), device.ledger))
+            self._allocate()
         except BaseException:
             self.close()
             raise
         self._spare: list[_Events] = []
-        self._last: _Events | None = None
         self._applied: tuple[OpParams, ...] | None = None
         self._accepted = (plan.source, plan.result)
-        self._ingest: list[_Launch] = []
-        self._ops: list[list[_Launch]] = []
-        self._egress: list[_Launch] = []
+        self._launched = 0
+        self._grid = 0
+        self._shared_bytes = 0
+        self._most_shared_bytes = 48 << 10  # what every device gives without being asked
+
+    def _allocate(self) -> None:
+        """Memory of the plan's block, the counters (zero), and each picture between two passes."""
+        plan, ledger = self.plan, self._device.ledger
+        self._block_bytes = params_offset(plan, len(plan.ops))
+        pictures = [plan.pictures[one.last] for one in plan.passes if not one.to_result]
+        counters = [-(-picture.height // _BAND_ROWS) for picture in pictures]
+        counter_bytes = 4 * (1 + sum(counters))
+        memory = DeviceMemory(align_up(self._block_bytes, 256) + counter_bytes, ledger)
+        self._memory.append(memory)
+        self._frame.plan, self._frame.tickets = memory.ptr, memory.ptr + align_up(self._block_bytes, 256)
+        with cuda_errors("cudaMemset"):
+            from cupy.cuda import runtime
+
+            runtime.memsetAsync(self._frame.tickets, 0, counter_bytes, self._stream.ptr)
+        self._finished = [self._frame.tickets + 4 * (1 + sum(counters[:i])) for i in range(len(counters))]
+        for picture in pictures:
+            self._memory.append(DeviceMemory(align_up(picture.nbytes, 256), ledger))
+        self._scratch = [one.ptr for one in self._memory[1:]]
 
     def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
         plan = self.plan
@@ -166,15 +168,18 @@ class CudaExecutor:
             raise InputError("source", "the pictures are not in memory that the GPU sees", "memory from allocate_slot")
         if params is not self._applied:
             self._apply(params)
-        planes = [source.dev_ptr + offset for offset in plan.source.offsets]
-        for launch in self._ingest:
-            launch.args.planes[: len(planes)] = planes
-        for launch in self._egress:
-            launch.args.dst = result.dev_ptr + plan.result.offsets[0]
+        frame = self._frame
+        frame.planes[: len(plan.source.offsets)] = [source.dev_ptr + offset for offset in plan.source.offsets]
+        frame.result = result.dev_ptr + plan.result.offsets[0]
+        frame.number = frame.number + 1
         events = self._spare.pop() if self._spare else _Events(self._block)
         with cuda_errors("cuLaunchKernel"):
-            self._launch_frame(events)
-        self._last = events
+            stream = self._stream
+            events.start.record(stream)
+            arguments = ctypes.addressof(self._arguments)
+            self._launch(self._function, self._grid, 1, 1, _THREADS, 1, 1, self._shared_bytes, stream.ptr, arguments, 0)
+            frame.first_ticket = frame.first_ticket + self._grid
+            events.end.record(stream)
         return CudaCompletion(events, self._spare)
 
     def _accept(self, source: ImageSpec, result: ImageSpec) -> None:
@@ -188,128 +193,155 @@ class CudaExecutor:
             )
         self._accepted = (source, result)
 
-    def _launch_frame(self, events: _Events) -> None:
-        launch = self._launch
-        reading, computing, writing = self._reading, self._computing, self._writing
-        banded = self.bands > 1
-        if banded and self._last is not None:
-            # The scratch pictures are shared by all frames of this executor.
-            reading.wait_event(self._last.end)
-        events.start.record(reading)
-        for one, read in zip(self._ingest, self._read, strict=True):
-            if one.grid[0]:
-                launch(one.function, *one.grid, 1, _THREADS, 1, 1, 0, reading.ptr, one.address, 0)
-            if banded:
-                read.record(reading)
-        for band, last in enumerate(self._egress):
-            if banded:
-                computing.wait_event(self._read[band])
-            for one in self._ops[band]:
-                launch(one.function, *one.grid, 1, _THREADS, 1, 1, one.shared_bytes, computing.ptr, one.address, 0)
-            if banded:
-                self._computed[band].record(computing)
-                writing.wait_event(self._computed[band])
-            if last.grid[0]:
-                launch(last.function, *last.grid, 1, _THREADS, 1, 1, 0, writing.ptr, last.address, 0)
-        events.end.record(writing)
-
     def close(self) -> None:
         try:
             with cuda_errors("cudaStreamSynchronize"):
-                for stream in (self._reading, self._computing, self._writing):
-                    stream.synchronize()
+                self._stream.synchronize()
         except DeviceFailedError as error:
             # A lost context has nothing left to wait for; its memory still has to leave the ledger.
             if not error.sticky:
                 raise
         finally:
-            while self._scratch:
+            while self._memory:
                 with cuda_errors("cudaFree"):
-                    self._scratch.pop().close()
+                    self._memory.pop().close()
 
     def _apply(self, params: tuple[OpParams, ...]) -> None:
-        """Lay out every launch for these parameter values: a window's radius decides where bands may end."""
+        """Put these parameter values, and what follows from them, behind the frames that are under way."""
+        from cupy.cuda import driver, runtime
+
         plan = self.plan
-        radii = [op.radius(values) for op, values in zip(plan.ops, params, strict=True)]
-        ends = (
-            band_schedule(plan.source.height, self.bands, radii)
-            if plan.keeps_rows
-            else [[picture.height] for picture in plan.pictures]
-        )
-        starts = [[0, *stage[:-1]] for stage in ends]
-        self._ingest = [self._ingest_launch(*rows) for rows in zip(starts[0], ends[0], strict=True)]
-        self._ops = [
-            [
-                self._op_launch(index, values, starts[index + 1][band], ends[index + 1][band])
-                for index, values in enumerate(params)
-                if starts[index + 1][band] < ends[index + 1][band]
-            ]
-            for band in range(self.bands)
-        ]
-        self._egress = [self._egress_launch(*rows) for rows in zip(starts[-1], ends[-1], strict=True)]
+        block = bytearray(self._block_bytes)
+        passes: list[_AnyPass] = []
+        shared = [self._pass_shared_bytes(one, params) for one in plan.passes]
+        workers = self._share_blocks(max(shared))
+        for index, one in enumerate(plan.passes):
+            made = self._make_pass(index, params, workers[index])
+            passes.append(made)
+            block[PASS_BYTES * index : PASS_BYTES * index + ctypes.sizeof(made)] = bytes(made)
+            for stage in stages(plan, one):
+                if stage.op is not None:
+                    self._put(block, stage.op, plan.ops[stage.op].constants(params[stage.op]))
+                if stage.tables:
+                    table = bytes(range(256))
+                    for op_index in stage.tables:
+                        table = table.translate(plan.ops[op_index].constants(params[op_index]))
+                    self._put(block, stage.tables[0], table)
+        staged = (ctypes.c_uint8 * len(block)).from_buffer(block)
+        with cuda_errors("cudaMemcpyAsync"):
+            # From ordinary memory: it is read before the call returns.
+            runtime.memcpyAsync(
+                self._frame.plan, ctypes.addressof(staged), len(block), runtime.memcpyHostToDevice, self._stream.ptr
+            )
+        if max(shared) > self._most_shared_bytes:
+            with cuda_errors("cuFuncSetAttribute"):
+                attribute = driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                driver.funcSetAttribute(self._function, attribute, max(shared))
+            self._most_shared_bytes = max(shared)
+        self._shared_bytes = max(shared)
+        self._grid = sum(workers)
         self._applied = params
 
-    def _launch_of(self, name: str, grid: tuple[int, int], args: Any, shared_bytes: int = 0) -> _Launch:
-        pointers = (ctypes.c_void_p * 1)(ctypes.addressof(args))
-        function = self._module.get_function(name).ptr
-        return _Launch(function, grid, args, pointers, ctypes.addressof(pointers), shared_bytes)
+    def _put(self, block: bytearray, op: int, constants: bytes) -> None:
+        at = params_offset(self.plan, op)
+        assert len(constants) <= OP_BYTES
+        block[at : at + len(constants)] = constants
 
-    def _ingest_launch(self, first: int, last: int) -> _Launch:
-        source, working = self.plan.source, self.plan.pictures[0]
-        c = yuv_coefficients(source.matrix, source.range)
-        args = _IngestArgs(
-            dst=self._scratch[0].ptr,
-            dst_stride=working.strides[0],
-            width=source.width,
-            height=last,
-            first_row=first,
-            y_offset=c.y_offset, y=c.y, bu=c.bu, gu=c.gu, gv=c.gv, rv=c.rv,
-        )  # fmt: skip
-        args.strides[: len(source.strides)] = source.strides
-        tiles = -(-source.width // _INGEST_TILE_PX) * -(-(last - first) // _INGEST_TILE_ROWS)
-        return self._launch_of(ingest_name(self.plan), (min(tiles, _READ_BLOCKS), 1), args)
+    def _share_blocks(self, shared_bytes: int) -> list[int]:
+        """How many blocks work for each pass: all fit the device at once, and no pass has more than it has work."""
+        plan, device = self.plan, self._device
+        fit = max(1, min(_BLOCKS_PER_MULTIPROCESSOR, device.shared_bytes // (shared_bytes + 1024)))
+        room = device.multiprocessors * fit
+        tile_passes = sum(one.kind is PassKind.TILES for one in plan.passes)
+        readers, writers = min(_READ_BLOCKS, room // 4), min(_WRITE_BLOCKS, room // 4)
+        computing = (room - readers - writers) // max(tile_passes, 1)
+        most = {PassKind.INGEST: readers, PassKind.TILES: computing, PassKind.EGRESS: writers}
+        return [max(1, min(most[one.kind], self._work(one))) for one in plan.passes]
 
-    def _op_launch(self, index: int, values: OpParams, first: int, last: int) -> _Launch:
-        op, before, after = self.plan.ops[index], self.plan.pictures[index], self.plan.pictures[index + 1]
-        src, dst = self._scratch[index % 2].ptr, self._scratch[(index + 1) % 2].ptr
-        stride, shared_bytes = before.strides[0], 0
-        args: _TableArgs | _StencilArgs | _PixelArgs
-        if isinstance(op, TableOp):
-            skipped, words = first * stride, (last - first) * stride // _WORD
-            args = _TableArgs(src=src + skipped, dst=dst + skipped, words=words)
-            grid = (-(-words // (2 * _THREADS)), 1)
-        elif isinstance(op, PixelOp):
-            args = _PixelArgs(
-                src=src, dst=dst, src_stride=stride, dst_stride=after.strides[0],
-                src_size=(before.width, before.height), dst_size=(after.width, after.height),
-                first_row=first, last_row=last,
+    def _work(self, one: Pass) -> int:
+        """Into how many pieces a pass cuts its picture."""
+        picture = self.plan.pictures[one.last]
+        if one.kind is PassKind.INGEST:
+            return -(-picture.width // _SEGMENT_PX) * -(-picture.height // _SEGMENT_ROWS)
+        if one.kind is PassKind.TILES:
+            return -(-picture.width // tile_width_px(self.plan, one)) * -(-picture.height // _BAND_ROWS)
+        return -(-self.plan.result.nbytes // (64 * _THREADS))
+
+    def _radii(self, one: Pass, params: tuple[OpParams, ...]) -> list[int]:
+        ops = self.plan.ops
+        return [ops[i].radius(params[i]) for i in range(one.first, one.last) if ops[i].kind is OpKind.STENCIL]
+
+    def _geometry(self, one: Pass, params: tuple[OpParams, ...]) -> tuple[int, int, int]:
+        """Halo and margin of a tile in pixels, and the bytes of each of its two buffers (tile.cuh, stencil.cuh)."""
+        plan, radii = self.plan, self._radii(one, params)
+        halo = sum(radii)
+        margin = align_up(halo + 4 * (len(radii) + 1), 16)
+        width = tile_width_px(plan, one)
+        channels = 384 // width
+        nbytes = (_BAND_ROWS + 2 * halo + _SLACK_ROWS) * (width + 2 * margin) * channels
+        left = halo
+        stencils = [i for i in range(one.first, one.last) if plan.ops[i].kind is OpKind.STENCIL]
+        for index, radius in zip(stencils, radii, strict=True):
+            left -= radius
+            if isinstance(plan.ops[index], (SeparableOp, MorphologyOp)):
+                # Sums of 16 bits; a morphology's values fit there anyway.
+                seen = plan.pictures[index].format.channels
+                side = align_up(left * seen, 4) + align_up(radius * seen, 4)
+                rows = _BAND_ROWS + 2 * left + _SLACK_ROWS
+                nbytes = max(nbytes, 2 * rows * (width * seen + 2 * side))
+        return halo, margin, align_up(nbytes, 16)
+
+    def _pass_shared_bytes(self, one: Pass, params: tuple[OpParams, ...]) -> int:
+        if one.kind is PassKind.EGRESS:
+            return 0
+        buffers = (
+            # Two pictures, and the words of the largest format's segments.
+            2 * _SEGMENT_ROWS * _SEGMENT_PX * 3 + 2 * (3 * _SEGMENT_PX + 16)
+            if one.kind is PassKind.INGEST
+            else 2 * self._geometry(one, params)[2]
+        )
+        return tables_bytes(self.plan, one) + buffers
+
+    def _rows(self, number: int) -> _Rows:
+        """How the picture that pass ``number`` makes is handed over."""
+        plan = self.plan
+        one = plan.passes[number]
+        picture = plan.pictures[one.last]
+        width = _SEGMENT_PX if one.kind is PassKind.INGEST else tile_width_px(plan, one)
+        return _Rows(self._finished[number], -(-picture.width // width), picture.height)
+
+    def _make_pass(self, number: int, params: tuple[OpParams, ...], workers: int) -> _AnyPass:
+        plan = self.plan
+        one = plan.passes[number]
+        before, after = plan.pictures[one.first], plan.pictures[one.last]
+        made = _Rows() if one.to_result else self._rows(number)
+        dst = 0 if one.to_result else self._scratch[number]
+        dst_stride = plan.result.strides[0] if one.to_result else after.strides[0]
+        if one.kind is PassKind.INGEST:
+            source = plan.source
+            c = yuv_coefficients(source.matrix, source.range)
+            ingest = _IngestPass(
+                dst=dst, dst_stride=dst_stride, width=source.width, height=source.height, made=made, workers=workers,
+                y_offset=c.y_offset, y=c.y, bu=c.bu, gu=c.gu, gv=c.gv, rv=c.rv,
             )  # fmt: skip
-            grid = (-(-after.width // _PIXEL_TILE_PX), -(-(last - first) // _PIXEL_TILE_ROWS))
-        else:
-            radius, channels = op.radius(values), before.format.channels
-            args = _StencilArgs(
-                src=src, dst=dst, stride=stride, width=before.width, height=before.height,
-                radius=radius, first_row=first, last_row=last,
+            ingest.strides[: len(source.strides)] = source.strides
+            return ingest
+        src, needed = self._scratch[number - 1], self._rows(number - 1)
+        if one.kind is PassKind.EGRESS:
+            row_bytes = plan.result.strides[0]
+            return _EgressPass(
+                src=src, stride=before.strides[0], row_bytes=row_bytes, bytes=plan.result.nbytes,
+                needed=needed, workers=workers,
             )  # fmt: skip
-            grid = (-(-before.width * channels // _STENCIL_BYTES), -(-(last - first) // _STENCIL_ROWS))
-            shared_bytes = _stencil_shared_bytes(radius, channels)
-        constants = op.constants(values)
-        ctypes.memmove(args.constants, constants, len(constants))
-        return self._launch_of(op_kernel_name(op, before), grid, args, shared_bytes)
-
-    def _egress_launch(self, first_row: int, last_row: int) -> _Launch:
-        working, result = self.plan.pictures[-1], self.plan.result
-        row_bytes = result.strides[0]
-        # A band ends on a whole word; the rest of its last row leaves with the next one.
-        first = first_row * row_bytes // _WORD * _WORD
-        end = result.nbytes if last_row == result.height else last_row * row_bytes // _WORD * _WORD
-        args = _EgressArgs(
-            src=self._scratch[len(self.plan.ops) % 2].ptr,
-            stride=working.strides[0], row_bytes=row_bytes, first=first, bytes=end,
+        halo, margin, buffer_bytes = self._geometry(one, params)
+        tiles = _TilePass(
+            src=src, dst=dst, src_stride=before.strides[0], dst_stride=dst_stride,
+            src_size=(before.width, before.height), size=(after.width, after.height),
+            needed=needed, made=made, workers=workers, halo=halo, margin=margin, buffer_bytes=buffer_bytes,
         )  # fmt: skip
-        blocks = -(-(end - first) // (_WORD * _THREADS))
-        most = _WRITE_BLOCKS_ODD_ROWS if row_bytes % _WORD else _WRITE_BLOCKS
-        return self._launch_of(EGRESS_NAME, (min(blocks, most), 1), args)
+        radii = self._radii(one, params)
+        tiles.radius[: len(radii)] = radii
+        return tiles
 
 
 class _Events:
@@ -357,10 +389,3 @@ class CudaCompletion:
                     self._spare.append(self._events)
                     self._events = None
         return self._gpu_ns
-
-
-def _stencil_shared_bytes(radius: int, channels: int) -> int:
-    """The tile with its halo, and the 16-bit column sums of the separable form (stencil.cuh)."""
-    reach = radius * channels
-    tile = (_STENCIL_ROWS + 2 * radius) * (_STENCIL_BYTES + 2 * align_up(reach, _WORD))
-    return tile + _STENCIL_ROWS * (_STENCIL_BYTES + 2 * align_up(reach, 4)) * 2

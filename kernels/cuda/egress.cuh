@@ -1,44 +1,59 @@
-// The last pass: writes the packed result once, in whole words, from the working picture in device memory.
-//
-// A few blocks fill the link; more only lengthen the queue that every other kernel's end waits behind.
+// The last pass where rows of the result are no whole words: writes the packed result once, in whole words, from device memory.
 #pragma once
-#include "pinhole/common.cuh"
+#include "pinhole/flow.cuh"
 
 constexpr int EGRESS_THREADS = 256;
+constexpr int EGRESS_UNROLL = 4;  // words of a thread that are on their way at once
 
-struct EgressArgs {
+struct EgressPass {
   const uint8* src;
-  uint8* dst;
   int stride;
   int row_bytes;
-  long long first, bytes;  // the band: from a whole word, up to but not including
+  long long bytes;
+  Rows needed;
+  int workers;
 };
 
 // 16 bytes of the packed picture from byte `byte` on.
-__device__ __forceinline__ uint4 packed_word(const EgressArgs& a, long long byte) {
-  long long row = byte / a.row_bytes;
-  int column = (int)(byte - row * a.row_bytes);
-  if (a.row_bytes % WORD == 0) return *reinterpret_cast<const uint4*>(a.src + row * a.stride + column);
+__device__ __forceinline__ uint4 packed_word(const EgressPass& p, long long byte) {
+  long long row = byte / p.row_bytes;
+  int column = (int)(byte - row * p.row_bytes);
+  if (p.row_bytes % WORD == 0) return __ldcg(reinterpret_cast<const uint4*>(p.src + row * p.stride + column));
   uint4 word;
   uint8* bytes = reinterpret_cast<uint8*>(&word);
 #pragma unroll
   for (int k = 0; k < WORD; ++k) {
-    bytes[k] = byte + k < a.bytes ? a.src[row * a.stride + column] : 0;
-    if (++column == a.row_bytes) column = 0, ++row;
+    bytes[k] = byte + k < p.bytes ? __ldcg(p.src + row * p.stride + column) : 0;
+    if (++column == p.row_bytes) column = 0, ++row;
   }
   return word;
 }
 
-__device__ __forceinline__ void egress(const EgressArgs& a) {
-  const long long step = (long long)gridDim.x * EGRESS_THREADS * WORD;
-  for (long long byte = a.first + ((long long)blockIdx.x * EGRESS_THREADS + threadIdx.x) * WORD; byte < a.bytes; byte += step) {
-    const uint4 word = packed_word(a, byte);
-    if (byte + WORD <= a.bytes) {
-      store_once(a.dst + byte, word);
-    } else {
+__device__ __forceinline__ void egress(const Frame& f, const EgressPass& p, int worker) {
+  constexpr long long CHUNK = EGRESS_UNROLL * EGRESS_THREADS * WORD;
+  int ready = 0;  // rows that were waited for: chunks come in order
+  for (long long chunk = worker * CHUNK; chunk < p.bytes; chunk += p.workers * CHUNK) {
+    const int end = (int)((min(chunk + CHUNK, p.bytes) - 1) / p.row_bytes) + 1;
+    if (end > ready) {
+      wait_for_rows(f, p.needed, (int)(chunk / p.row_bytes), end);
+      ready = end;
+    }
+    uint4 words[EGRESS_UNROLL];
 #pragma unroll
-      for (int k = 0; k < WORD; ++k)
-        if (byte + k < a.bytes) a.dst[byte + k] = reinterpret_cast<const uint8*>(&word)[k];
+    for (int k = 0; k < EGRESS_UNROLL; ++k) {
+      const long long byte = chunk + (k * EGRESS_THREADS + (int)threadIdx.x) * WORD;
+      if (byte < p.bytes) words[k] = packed_word(p, byte);
+    }
+#pragma unroll
+    for (int k = 0; k < EGRESS_UNROLL; ++k) {
+      const long long byte = chunk + (k * EGRESS_THREADS + (int)threadIdx.x) * WORD;
+      if (byte + WORD <= p.bytes) {
+        store_once(f.result + byte, words[k]);
+      } else {
+#pragma unroll
+        for (int b = 0; b < WORD; ++b)
+          if (byte + b < p.bytes) f.result[byte + b] = reinterpret_cast<const uint8*>(&words[k])[b];
+      }
     }
   }
 }

@@ -1,26 +1,33 @@
-// The first pass: reads each byte of a slot once, in whole words, and writes the working picture in device memory.
+// The first pass: reads each byte of a slot once, in whole words, and makes the working picture, through the chain's first point ops.
 //
-// A block takes 2 rows (one chroma row of 4:2:0) by TILE_PX pixels. Rows may start at any byte: the words that cover a
+// A block takes 2 rows (one chroma row of 4:2:0) by SEGMENT_PX pixels. Rows may start at any byte: the words that cover a
 // segment are staged in shared memory and read from there. A word that holds one byte of the picture lies in
 // that byte's page, so the up to 15 bytes read on either side of a segment are always mapped; they are never used.
 //
-// Few blocks keep the link full, so the grid is small and each block walks over tiles: the multiprocessors have room for the passes
-// that compute and write the band before at the same time.
+// Few blocks keep the link full, so each walks over many segments and the multiprocessors have room for the passes behind.
 #pragma once
-#include "pinhole/common.cuh"
+#include "pinhole/flow.cuh"
+#include "pinhole/pixel.cuh"
+#include "pinhole/point.cuh"
 
-constexpr int TILE_PX = 512;
-constexpr int TILE_ROWS = 2;
+constexpr int SEGMENT_PX = 512;
+constexpr int SEGMENT_ROWS = 2;
 constexpr int INGEST_THREADS = 256;
 
-struct IngestArgs {
-  const uint8* planes[3];
-  uint8* dst;
+struct IngestPass {
+  uint8* dst;  // null: the frame's result
   int strides[3];
   int dst_stride;
   int width, height;
-  int first_row;  // of the band, even
   int y_offset, y, bu, gu, gv, rv;  // kernels.formats.YuvCoefficients
+  Rows made;
+  int workers;  // blocks
+};
+
+struct IngestArgs : IngestPass {
+  const uint8* planes[3];
+  __device__ __forceinline__ IngestArgs(const Frame& f, const IngestPass& pass)
+      : IngestPass(pass), planes{f.planes[0], f.planes[1], f.planes[2]} {}
 };
 
 // One run of source bytes that a block needs: empty where its row is below the picture.
@@ -47,12 +54,12 @@ __device__ __forceinline__ void yuv_to_bgr(const IngestArgs& a, int y, int u, in
   bgr[2] = saturate8((luma + term(a.rv, v, 128)) >> 5);
 }
 
-// A format says which segments a tile needs (at most TILE_BYTES each) and how pixel (x, row) is made of them; `at[s]` is the
+// A format says which segments a block needs at once (at most SEGMENT_BYTES each) and how pixel (x, row) is made of them; `at[s]` is the
 // first byte of segment s.
 struct Bgr8 {
-  static constexpr int SEGMENTS = 2, TILE_BYTES = 3 * TILE_PX, CHANNELS = 3;
+  static constexpr int SEGMENTS = 2, SEGMENT_BYTES = 3 * SEGMENT_PX, CHANNELS = 3;
   __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
-    return segment(a, 0, y + s, a.height, x, TILE_PX, a.width, 3);
+    return segment(a, 0, y + s, a.height, x, SEGMENT_PX, a.width, 3);
   }
   __device__ static void pixel(const IngestArgs&, const uint8* const* at, int x, int row, uint8* out) {
     const uint8* in = at[row] + 3 * x;
@@ -68,9 +75,9 @@ struct Rgb8 : Bgr8 {
 };
 
 struct Gray8 {
-  static constexpr int SEGMENTS = 2, TILE_BYTES = TILE_PX, CHANNELS = 1;
+  static constexpr int SEGMENTS = 2, SEGMENT_BYTES = SEGMENT_PX, CHANNELS = 1;
   __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
-    return segment(a, 0, y + s, a.height, x, TILE_PX, a.width, 1);
+    return segment(a, 0, y + s, a.height, x, SEGMENT_PX, a.width, 1);
   }
   __device__ static void pixel(const IngestArgs&, const uint8* const* at, int x, int row, uint8* out) {
     out[0] = at[row][x];
@@ -78,10 +85,10 @@ struct Gray8 {
 };
 
 struct Nv12 {
-  static constexpr int SEGMENTS = 3, TILE_BYTES = TILE_PX, CHANNELS = 3;
+  static constexpr int SEGMENTS = 3, SEGMENT_BYTES = SEGMENT_PX, CHANNELS = 3;
   __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
-    return s < 2 ? segment(a, 0, y + s, a.height, x, TILE_PX, a.width, 1)
-                 : segment(a, 1, y / 2, (a.height + 1) / 2, x / 2, TILE_PX / 2, (a.width + 1) / 2, 2);
+    return s < 2 ? segment(a, 0, y + s, a.height, x, SEGMENT_PX, a.width, 1)
+                 : segment(a, 1, y / 2, (a.height + 1) / 2, x / 2, SEGMENT_PX / 2, (a.width + 1) / 2, 2);
   }
   __device__ static void pixel(const IngestArgs& a, const uint8* const* at, int x, int row, uint8* out) {
     const uint8* uv = at[2] + (x & ~1);
@@ -90,10 +97,10 @@ struct Nv12 {
 };
 
 struct I420 {
-  static constexpr int SEGMENTS = 4, TILE_BYTES = TILE_PX, CHANNELS = 3;
+  static constexpr int SEGMENTS = 4, SEGMENT_BYTES = SEGMENT_PX, CHANNELS = 3;
   __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
-    return s < 2 ? segment(a, 0, y + s, a.height, x, TILE_PX, a.width, 1)
-                 : segment(a, s - 1, y / 2, (a.height + 1) / 2, x / 2, TILE_PX / 2, (a.width + 1) / 2, 1);
+    return s < 2 ? segment(a, 0, y + s, a.height, x, SEGMENT_PX, a.width, 1)
+                 : segment(a, s - 1, y / 2, (a.height + 1) / 2, x / 2, SEGMENT_PX / 2, (a.width + 1) / 2, 1);
   }
   __device__ static void pixel(const IngestArgs& a, const uint8* const* at, int x, int row, uint8* out) {
     yuv_to_bgr(a, at[row][x], at[2][x / 2], at[3][x / 2], out);
@@ -101,9 +108,9 @@ struct I420 {
 };
 
 struct Yuyv {
-  static constexpr int SEGMENTS = 2, TILE_BYTES = 2 * TILE_PX, CHANNELS = 3;
+  static constexpr int SEGMENTS = 2, SEGMENT_BYTES = 2 * SEGMENT_PX, CHANNELS = 3;
   __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
-    return segment(a, 0, y + s, a.height, x / 2, TILE_PX / 2, (a.width + 1) / 2, 4);
+    return segment(a, 0, y + s, a.height, x / 2, SEGMENT_PX / 2, (a.width + 1) / 2, 4);
   }
   __device__ static void pixel(const IngestArgs& a, const uint8* const* at, int x, int row, uint8* out) {
     const uint8* pair = at[row] + 4 * (x / 2);
@@ -119,15 +126,16 @@ struct Uyvy : Yuyv {
 };
 
 template <class Format>
-struct Tile {
+struct Block {
   // One more word than aligned: a segment may start inside a word.
-  static constexpr int WORDS = Format::TILE_BYTES / WORD + 1;
-  static_assert(Format::SEGMENTS * WORDS <= INGEST_THREADS, "a thread loads one word of a tile");
+  static constexpr int WORDS = Format::SEGMENT_BYTES / WORD + 1;
+  // The last warp reads nothing from the link: it hands rows on (flow.cuh), and its fence then waits for no read.
+  static_assert(Format::SEGMENTS * WORDS <= INGEST_THREADS - 32, "a thread loads one word");
 
   int x0, y0;
 
-  __device__ __forceinline__ Tile(const IngestArgs& a, int index, int tiles_across)
-      : x0(index % tiles_across * TILE_PX), y0(a.first_row + index / tiles_across * TILE_ROWS) {}
+  __device__ __forceinline__ Block(int index, int across)
+      : x0(index % across * SEGMENT_PX), y0(index / across * SEGMENT_ROWS) {}
 
   __device__ __forceinline__ uint4 load(const IngestArgs& a) const {
     const int s = threadIdx.x / WORDS, w = threadIdx.x % WORDS;
@@ -140,41 +148,62 @@ struct Tile {
   }
 };
 
-template <class Format>
-__device__ __forceinline__ void ingest(const IngestArgs& a) {
-  constexpr int WORDS = Tile<Format>::WORDS;
-  constexpr int OUT_BYTES = TILE_PX * Format::CHANNELS;
-  __shared__ __align__(16) uint8 staged[Format::SEGMENTS][WORDS * WORD];
-  __shared__ __align__(16) uint8 out[TILE_ROWS][OUT_BYTES];
-  const int tiles_across = (a.width + TILE_PX - 1) / TILE_PX;
-  const int tiles = tiles_across * ((a.height - a.first_row + TILE_ROWS - 1) / TILE_ROWS);
+// `points(picture, spare, x0, y0)` takes SEGMENT_ROWS rows of SEGMENT_PX pixels in shared memory through the chain's first ops and
+// returns where the outcome lies, OUT channels, synchronized.
+template <class Format, int OUT, class Points>
+__device__ __forceinline__ void ingest(const Frame& f, const IngestPass& pass, int worker, uint8* memory, Points points) {
+  constexpr int WORDS = Block<Format>::WORDS, PICTURE_BYTES = SEGMENT_ROWS * SEGMENT_PX * 3;
+  const IngestArgs a(f, pass);
+  uint8* picture = memory;
+  uint8* spare = picture + PICTURE_BYTES;
+  uint8* staged = spare + PICTURE_BYTES;
+  const int across = (a.width + SEGMENT_PX - 1) / SEGMENT_PX;
+  const int blocks = across * ((a.height + SEGMENT_ROWS - 1) / SEGMENT_ROWS);
 
-  // The next tile's words are on their way while this one is converted.
-  uint4 word = Tile<Format>(a, blockIdx.x, tiles_across).load(a);
-  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-    const Tile<Format> tile(a, index, tiles_across);
+  // The next words are on their way while these are converted.
+  uint4 word = worker < blocks ? Block<Format>(worker, across).load(a) : make_uint4(0, 0, 0, 0);
+  for (int index = worker; index < blocks; index += a.workers) {
+    const Block<Format> block(index, across);
     if (threadIdx.x < Format::SEGMENTS * WORDS) reinterpret_cast<uint4*>(staged)[threadIdx.x] = word;
     __syncthreads();
-    if (index + gridDim.x < tiles) word = Tile<Format>(a, index + gridDim.x, tiles_across).load(a);
+    if (index + a.workers < blocks) word = Block<Format>(index + a.workers, across).load(a);
 
     const uint8* at[Format::SEGMENTS];
 #pragma unroll
     for (int s = 0; s < Format::SEGMENTS; ++s)
-      at[s] = staged[s] + (int)((uint64)Format::part(a, s, tile.x0, tile.y0).start & (WORD - 1));
-    const int columns = min(TILE_PX, a.width - tile.x0);
+      at[s] = staged + s * WORDS * WORD + (int)((uint64)Format::part(a, s, block.x0, block.y0).start & (WORD - 1));
+    const int columns = min(SEGMENT_PX, a.width - block.x0);
 #pragma unroll
-    for (int row = 0; row < TILE_ROWS; ++row)
+    for (int row = 0; row < SEGMENT_ROWS; ++row)
       for (int x = threadIdx.x; x < columns; x += INGEST_THREADS)
-        if (tile.y0 + row < a.height) Format::pixel(a, at, x, row, &out[row][x * Format::CHANNELS]);
+        if (block.y0 + row < a.height)
+          Format::pixel(a, at, x, row, picture + (row * SEGMENT_PX + x) * Format::CHANNELS);
     __syncthreads();
 
-    constexpr int OUT_WORDS = OUT_BYTES / WORD;
-    for (int i = threadIdx.x; i < TILE_ROWS * OUT_WORDS; i += INGEST_THREADS) {
+    const uint8* made = points(picture, spare, block.x0, block.y0);
+    constexpr int OUT_WORDS = SEGMENT_PX * OUT / WORD;
+    uint8* dst = a.dst ? a.dst : f.result;
+    for (int i = threadIdx.x; i < SEGMENT_ROWS * OUT_WORDS; i += INGEST_THREADS) {
       const int row = i / OUT_WORDS, byte = i % OUT_WORDS * WORD;
-      const int column = tile.x0 * Format::CHANNELS + byte;
-      if (tile.y0 + row < a.height && column < a.dst_stride)
-        *reinterpret_cast<uint4*>(a.dst + (long long)(tile.y0 + row) * a.dst_stride + column) =
-            *reinterpret_cast<const uint4*>(&out[row][byte]);
+      const int column = block.x0 * OUT + byte;
+      if (block.y0 + row >= a.height || column >= a.dst_stride) continue;
+      const uint4 four = *reinterpret_cast<const uint4*>(made + row * SEGMENT_PX * OUT + byte);
+      uint8* to = dst + (long long)(block.y0 + row) * a.dst_stride + column;
+      if (a.dst) {
+        *reinterpret_cast<uint4*>(to) = four;
+      } else {
+        store_once(to, four);
+      }
     }
+    if (a.dst) finish_rows(a.made, block.y0, min(SEGMENT_ROWS, a.height - block.y0));
   }
+}
+
+// The same table for each value of a block's rows.
+template <int CHANNELS>
+__device__ __forceinline__ void look_up_rows(uint8* picture, const uint8* table) {
+  uint32* fours = reinterpret_cast<uint32*>(picture);
+  for (int i = threadIdx.x; i < SEGMENT_ROWS * SEGMENT_PX * CHANNELS / 4; i += INGEST_THREADS)
+    fours[i] = lookup4(table, fours[i]);
+  __syncthreads();
 }

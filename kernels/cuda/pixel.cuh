@@ -1,13 +1,11 @@
 // Ops that make whole pixels of the result from anywhere in the picture: other channels, another size, another place.
 //
-// A thread makes PIXELS pixels side by side, which are whole words of a row. The source is device memory, never a slot: what
-// neighbouring threads read lies in the caches.
+// A thread makes PIXELS pixels side by side, which are whole words of a row. The source is device memory or a tile in shared memory,
+// never a slot: what neighbouring threads read lies close by.
 #pragma once
 #include "pinhole/common.cuh"
 
 constexpr int PIXEL_THREADS = 256;
-constexpr int PIXEL_COLUMNS = 32;  // threads side by side
-constexpr int PIXEL_ROWS = PIXEL_THREADS / PIXEL_COLUMNS;
 constexpr int PIXELS = 4;
 
 struct Size {
@@ -24,33 +22,28 @@ struct Picture {
   }
 };
 
-template <class Params>
-struct PixelArgs {
-  const uint8* src;
-  uint8* dst;
-  int src_stride, dst_stride;
-  Size src_size, dst_size;
-  int first_row, last_row;  // of the result: the band
-  Params params;
-};
-
-template <int IN, int OUT, class Params, class Function>
-__device__ __forceinline__ void pixel_op(const PixelArgs<Params>& a, Function function) {
-  const int x0 = (blockIdx.x * PIXEL_COLUMNS + threadIdx.x % PIXEL_COLUMNS) * PIXELS;
-  const int y = a.first_row + blockIdx.y * PIXEL_ROWS + threadIdx.x / PIXEL_COLUMNS;
-  if (x0 >= a.dst_size.width || y >= a.last_row) return;
-  const Picture<IN> in{a.src, a.src_stride, a.src_size};
-  uint32 words[OUT] = {};
+// Makes the pixels from column `left` to `right` and row `top` to `bottom` (not included) of a tile whose pixel (0, 0) lies at `out`
+// and is pixel (x0, y0) of a picture of that size; only those inside it, and up to the next multiple of 4 to their right.
+// `left` and `right` are such multiples. Every thread of the block takes part and waits for none. `in` and `out` may be the
+// same for an op that reads one pixel.
+template <int IN, int OUT, class Function>
+__device__ __forceinline__ void make_pixels(const Picture<IN>& in, uint8* out, int pitch, int x0, int y0, int left,
+                                            int right, int top, int bottom, Size size, Function function) {
+  const int across = (right - left + PIXELS - 1) / PIXELS;
+  for (int i = threadIdx.x; i < across * (bottom - top); i += PIXEL_THREADS) {
+    const int row = top + i / across, column = left + i % across * PIXELS, x = x0 + column, y = y0 + row;
+    if (y < 0 || y >= size.height || x + PIXELS <= 0 || x >= size.width) continue;
+    uint32 words[OUT] = {};
 #pragma unroll
-  for (int k = 0; k < PIXELS; ++k) {
-    uint8 out[OUT];
-    // Beyond the last pixel is padding: it takes that pixel, so that nothing outside is asked for.
-    function(in, min(x0 + k, a.dst_size.width - 1), y, a.dst_size, a.params, out);
+    for (int k = 0; k < PIXELS; ++k) {
+      uint8 made[OUT];
+      // Beyond the picture's sides it takes the last pixel, so that nothing outside is asked for.
+      function(in, min(max(x + k, 0), size.width - 1), y, size, made);
 #pragma unroll
-    for (int c = 0; c < OUT; ++c) words[(k * OUT + c) / 4] |= (uint32)out[c] << (k * OUT + c) % 4 * 8;
+      for (int c = 0; c < OUT; ++c) words[(k * OUT + c) / 4] |= (uint32)made[c] << (k * OUT + c) % 4 * 8;
+    }
+    uint32* to = reinterpret_cast<uint32*>(out + row * pitch + column * OUT);
+#pragma unroll
+    for (int w = 0; w < OUT; ++w) to[w] = words[w];
   }
-  uint8* row = a.dst + (long long)y * a.dst_stride;
-#pragma unroll
-  for (int w = 0; w < OUT; ++w)
-    if (const int byte = x0 * OUT + 4 * w; byte < a.dst_stride) *reinterpret_cast<uint32*>(row + byte) = words[w];
 }

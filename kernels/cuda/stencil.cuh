@@ -1,97 +1,51 @@
-// Stencils: a tile with its halo in shared memory, border reflect-101, then separable integer taps or a window function.
+// Stencils on a tile in shared memory: separable integer taps, or a function of the values around a pixel.
 //
-// Pictures are interleaved, so a neighbour dx pixels away is CHANNELS * dx bytes away and a tile can be any run of bytes. A
+// Pictures are interleaved, so a neighbour dx pixels away is CHANNELS * dx bytes away and a row is any run of bytes. A
 // thread takes QUAD_ROWS rows of four bytes. RADIUS is the window's, 0 where it is known at run time only: the unrolled forms keep
-// a window in registers.
+// a window in registers. `halo` is how many pixels around the tile are made.
 #pragma once
-#include "pinhole/common.cuh"
+#include "pinhole/point.cuh"
+#include "pinhole/tile.cuh"
 
-constexpr int STENCIL_BYTES = 240;  // with a small window's halo, 256 threads take the tile's columns in one go
-constexpr int STENCIL_ROWS = 16;
-constexpr int STENCIL_THREADS = 256;
-constexpr int QUAD_ROWS = 4;
-constexpr int QUADS = STENCIL_BYTES / 4;
 constexpr int MAX_RADIUS = 15;
 
 struct Taps {
   uint16 tap[2 * MAX_RADIUS + 2];
 };
 
-template <class Params>
-struct StencilArgs {
-  const uint8* src;
-  uint8* dst;
-  int stride;
-  int width, height;
-  int radius;
-  int first_row, last_row;  // the band: what is written; what lies around it is read
-  Params params;
-};
-
-extern __shared__ __align__(16) uint8 stencil_shared[];
-
-template <int CHANNELS>
-__device__ __forceinline__ int halo_bytes(int radius) {
-  return (radius * CHANNELS + WORD - 1) / WORD * WORD;
-}
-
-// Loads the tile at byte column x0 and row y0 with `radius` rows and halo_bytes() bytes around it; rows lie `pitch` bytes apart.
-template <int CHANNELS>
-__device__ __forceinline__ void load_tile(const uint8* src, int stride, int width, int height, int x0, int y0,
-                                          int radius, int halo, int pitch, uint8* tile) {
-  const int row_bytes = width * CHANNELS;
-  const int words = pitch / WORD, rows = STENCIL_ROWS + 2 * radius;
-  for (int i = threadIdx.x; i < words * rows; i += STENCIL_THREADS) {
-    const int r = i / words, byte = (i - r * words) * WORD;
-    const uint8* row = src + (long long)reflect101(y0 + r - radius, height) * stride;
-    const int first = x0 - halo + byte;
-    if (first >= row_bytes + radius * CHANNELS) continue;  // right of every window that is kept
-    uint8* to = tile + r * pitch + byte;
-    if (first >= 0 && first + WORD <= row_bytes) {
-      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(row + first);
-    } else {
-      for (int k = 0; k < WORD; ++k) {
-        const int column = first + k;
-        const int pixel = column >= 0 ? column / CHANNELS : -((CHANNELS - 1 - column) / CHANNELS);
-        to[k] = row[reflect101(pixel, width) * CHANNELS + column - pixel * CHANNELS];
-      }
-    }
-  }
-  __syncthreads();
-}
-
 // Byte `index` of a word, without a shift by a run-time amount where it is constant.
 __device__ __forceinline__ uint32 byte_of(uint32 word, int index) { return word >> (8 * index) & 255; }
 
 // Down the columns first: four bytes at once in 16-bit lanes, which hold at most 255 * 256 as the taps' sum is 256. Then along the
-// rows, in 32 bits.
-template <int CHANNELS, int RADIUS>
-__device__ __forceinline__ void separable_tile(const StencilArgs<Taps>& a) {
-  const int radius = RADIUS ? RADIUS : a.radius;
+// rows, in 32 bits, back to where the picture was.
+template <int CHANNELS, int WIDTH, int RADIUS, class Finish, class Post>
+__device__ __forceinline__ void separable_tile(const Buffer<CHANNELS, WIDTH>& picture, uint16* sums, int run_time_radius,
+                                               int halo, const Taps& taps, Finish finish, Post post) {
+  const int radius = RADIUS ? RADIUS : run_time_radius;
   const int count = 2 * radius + 1;
-  const int halo = halo_bytes<CHANNELS>(radius);
-  const int pitch = STENCIL_BYTES + 2 * halo;
-  const int side = (radius * CHANNELS + 3) / 4 * 4;  // the halo's part that windows reach, in whole quads
-  const int sums_pitch = STENCIL_BYTES + 2 * side;
-  const int x0 = blockIdx.x * STENCIL_BYTES, y0 = a.first_row + blockIdx.y * STENCIL_ROWS;
-  uint8* tile = stencil_shared;
-  uint16* sums = reinterpret_cast<uint16*>(stencil_shared + (STENCIL_ROWS + 2 * radius) * pitch);
-  load_tile<CHANNELS>(a.src, a.stride, a.width, a.height, x0, y0, radius, halo, pitch, tile);
+  const int made = up4(halo * CHANNELS), side = made + up4(radius * CHANNELS);  // bytes beside the tile: made, and read
+  const int rows = TILE_ROWS + 2 * halo, groups = (rows + QUAD_ROWS - 1) / QUAD_ROWS;
+  const int sums_pitch = WIDTH * CHANNELS + 2 * side;
+  uint32 kept[RADIUS ? 2 * RADIUS + 1 : 1];
+  if constexpr (RADIUS > 0) {
+#pragma unroll
+    for (int k = 0; k < 2 * RADIUS + 1; ++k) kept[k] = taps.tap[k];
+  }
+  const auto tap = [&](int k) -> uint32 { return RADIUS ? kept[RADIUS ? k : 0] : taps.tap[k]; };
 
   const int columns = sums_pitch / 4;
-  for (int i = threadIdx.x; i < columns * (STENCIL_ROWS / QUAD_ROWS); i += STENCIL_THREADS) {
+  for (int i = threadIdx.x; i < columns * groups; i += THREADS) {
     const int row = i / columns * QUAD_ROWS, q = i % columns;
-    const uint8* from = tile + row * pitch + halo - side + 4 * q;
+    const uint8* from = picture.data + (row - halo - radius) * picture.pitch - side + 4 * q;
     uint32 even[QUAD_ROWS] = {}, odd[QUAD_ROWS] = {};
 #pragma unroll
     for (int k = 0; k < count + QUAD_ROWS - 1; ++k) {
-      const uint32 four = *reinterpret_cast<const uint32*>(from + k * pitch);
+      const uint32 four = *reinterpret_cast<const uint32*>(from + k * picture.pitch);
 #pragma unroll
       for (int j = 0; j < QUAD_ROWS; ++j) {
         if (k - j < 0 || k - j >= count) continue;
-        const uint32 tap = a.params.tap[k - j];
-        even[j] += (four & 0x00ff00ffu) * tap;
-        odd[j] += (four >> 8 & 0x00ff00ffu) * tap;
+        even[j] += (four & 0x00ff00ffu) * tap(k - j);
+        odd[j] += (four >> 8 & 0x00ff00ffu) * tap(k - j);
       }
     }
 #pragma unroll
@@ -101,11 +55,11 @@ __device__ __forceinline__ void separable_tile(const StencilArgs<Taps>& a) {
   }
   __syncthreads();
 
-  for (int i = threadIdx.x; i < STENCIL_ROWS * QUADS; i += STENCIL_THREADS) {
-    const int row = i / QUADS, q = i % QUADS, column = x0 + 4 * q;
-    if (y0 + row >= a.last_row || column >= a.stride) continue;
+  const int quads = (WIDTH * CHANNELS + 2 * made) / 4;
+  for (int i = threadIdx.x; i < rows * quads; i += THREADS) {
+    const int row = i / quads, q = i % quads;
     const uint16* from = sums + row * sums_pitch + 4 * q;
-    uint32 sum[4] = {1 << 15, 1 << 15, 1 << 15, 1 << 15};
+    uint32 sum[4] = {};
     if constexpr (RADIUS > 0) {
       constexpr int SIDE = (RADIUS * CHANNELS + 3) / 4 * 4, FIRST = SIDE - RADIUS * CHANNELS;
       uint32 value[4 + 2 * SIDE];
@@ -118,26 +72,96 @@ __device__ __forceinline__ void separable_tile(const StencilArgs<Taps>& a) {
 #pragma unroll
       for (int k = 0; k < 2 * RADIUS + 1; ++k)
 #pragma unroll
-        for (int j = 0; j < 4; ++j) sum[j] += value[FIRST + j + k * CHANNELS] * a.params.tap[k];
+        for (int j = 0; j < 4; ++j) sum[j] += value[FIRST + j + k * CHANNELS] * kept[k];
     } else {
-      from += side - radius * CHANNELS;
+      from += up4(radius * CHANNELS) - radius * CHANNELS;
       for (int k = 0; k < count; ++k)
 #pragma unroll
-        for (int j = 0; j < 4; ++j) sum[j] += from[j + k * CHANNELS] * (uint32)a.params.tap[k];
+        for (int j = 0; j < 4; ++j) sum[j] += from[j + k * CHANNELS] * tap(k);
     }
-    *reinterpret_cast<uint32*>(a.dst + (long long)(y0 + row) * a.stride + column) =
-        __byte_perm(__byte_perm(sum[0], sum[1], 0x62), __byte_perm(sum[2], sum[3], 0x62), 0x5410);
+    uint32* four = reinterpret_cast<uint32*>(picture.data + (row - halo) * picture.pitch - made + 4 * q);
+    *four = post(finish(sum, *four));
+  }
+  __syncthreads();
+}
+
+// What becomes of four sums: of taps with sum 256, the mean, rounded half up,
+struct Mean {
+  __device__ __forceinline__ uint32 operator()(const uint32* sum, uint32) const {
+    constexpr uint32 HALF = 1 << 15;
+    return __byte_perm(__byte_perm(sum[0] + HALF, sum[1] + HALF, 0x62), __byte_perm(sum[2] + HALF, sum[3] + HALF, 0x62),
+                       0x5410);
+  }
+};
+
+// or what an op makes of each with the value in the window's middle.
+template <class Params, class Function>
+struct Finish {
+  const Params& params;
+  Function function;
+  __device__ __forceinline__ uint32 operator()(const uint32* sum, uint32 centres) const {
+    uint32 four = 0;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) four |= saturate8(function(sum[k], (int)byte_of(centres, k), params)) << (8 * k);
+    return four;
+  }
+};
+
+template <class Params, class Function>
+__device__ __forceinline__ Finish<Params, Function> finish_with(const Params& params, Function function) {
+  return {params, function};
+}
+
+template <int CHANNELS, int WIDTH, class Finish, class Post>
+__device__ __forceinline__ void separable(const Buffer<CHANNELS, WIDTH>& picture, uint8* sums, int radius, int halo,
+                                          const Taps& taps, Finish finish, Post post) {
+  uint16* wide = reinterpret_cast<uint16*>(sums);
+  switch (radius) {
+    case 1: return separable_tile<CHANNELS, WIDTH, 1>(picture, wide, radius, halo, taps, finish, post);
+    case 2: return separable_tile<CHANNELS, WIDTH, 2>(picture, wide, radius, halo, taps, finish, post);
+    default: return separable_tile<CHANNELS, WIDTH, 0>(picture, wide, radius, halo, taps, finish, post);
   }
 }
 
-template <int CHANNELS>
-__device__ __forceinline__ void separable_op(const StencilArgs<Taps>& a) {
-  switch (a.radius) {
-    case 1: return separable_tile<CHANNELS, 1>(a);
-    case 2: return separable_tile<CHANNELS, 2>(a);
-    case 3: return separable_tile<CHANNELS, 3>(a);
-    default: return separable_tile<CHANNELS, 0>(a);
+struct Least {
+  __device__ __forceinline__ uint32 operator()(uint32 a, uint32 b) const { return __vminu4(a, b); }
+};
+
+struct Greatest {
+  __device__ __forceinline__ uint32 operator()(uint32 a, uint32 b) const { return __vmaxu4(a, b); }
+};
+
+// The four bytes from any byte of shared memory on.
+__device__ __forceinline__ uint32 four_at(const uint8* address) {
+  const uint32 shift = (uint32)(uint64)address & 3;
+  const uint32* words = reinterpret_cast<const uint32*>(address - shift);
+  return __funnelshift_r(words[0], words[shift ? 1 : 0], 8 * shift);
+}
+
+// The extremum over a square window, four values at once: down the columns into `spare`, along the rows back.
+template <int CHANNELS, int WIDTH, class Extremum, class Post>
+__device__ __forceinline__ void morphology(const Buffer<CHANNELS, WIDTH>& picture, uint8* spare, int radius, int halo,
+                                           Extremum extremum, Post post) {
+  const int made = up4(halo * CHANNELS), side = made + up4(radius * CHANNELS);
+  const int rows = TILE_ROWS + 2 * halo, pitch = WIDTH * CHANNELS + 2 * side, columns = pitch / 4;
+  for (int i = threadIdx.x; i < columns * rows; i += THREADS) {
+    const int row = i / columns, q = i % columns;
+    const uint8* from = picture.data + (row - halo - radius) * picture.pitch - side + 4 * q;
+    uint32 four = *reinterpret_cast<const uint32*>(from);
+    for (int k = 1; k <= 2 * radius; ++k)
+      four = extremum(four, *reinterpret_cast<const uint32*>(from + k * picture.pitch));
+    *reinterpret_cast<uint32*>(spare + row * pitch + 4 * q) = four;
   }
+  __syncthreads();
+  const int quads = (WIDTH * CHANNELS + 2 * made) / 4;
+  for (int i = threadIdx.x; i < rows * quads; i += THREADS) {
+    const int row = i / quads, q = i % quads;
+    const uint8* from = spare + row * pitch + (side - made) - radius * CHANNELS + 4 * q;
+    uint32 four = four_at(from);
+    for (int k = 1; k <= 2 * radius; ++k) four = extremum(four, four_at(from + k * CHANNELS));
+    *reinterpret_cast<uint32*>(picture.data + (row - halo) * picture.pitch - made + 4 * q) = post(four);
+  }
+  __syncthreads();
 }
 
 // What a window function reads: the value of the same channel dx pixels to the right and dy below. From shared memory:
@@ -164,17 +188,15 @@ struct PatchWindow {
   }
 };
 
-template <int CHANNELS, int RADIUS, class Params, class Function>
-__device__ __forceinline__ void window_op(const StencilArgs<Params>& a, Function function) {
-  const int radius = RADIUS ? RADIUS : a.radius;
-  const int halo = halo_bytes<CHANNELS>(radius);
-  const int pitch = STENCIL_BYTES + 2 * halo;
-  const int x0 = blockIdx.x * STENCIL_BYTES, y0 = a.first_row + blockIdx.y * STENCIL_ROWS;
-  load_tile<CHANNELS>(a.src, a.stride, a.width, a.height, x0, y0, radius, halo, pitch, stencil_shared);
-  for (int i = threadIdx.x; i < STENCIL_ROWS / QUAD_ROWS * QUADS; i += STENCIL_THREADS) {
-    const int first = i / QUADS * QUAD_ROWS, q = i % QUADS, column = x0 + 4 * q;
-    if (column >= a.stride) continue;
-    const uint8* from = stencil_shared + first * pitch + halo + 4 * q;
+template <int CHANNELS, int WIDTH, int RADIUS, class Params, class Function, class Post>
+__device__ __forceinline__ void window(const Buffer<CHANNELS, WIDTH>& in, const Buffer<CHANNELS, WIDTH>& out, int halo,
+                                       const Params& params, Function function, Post post) {
+  const int made = up4(halo * CHANNELS);
+  const int quads = (WIDTH * CHANNELS + 2 * made) / 4;
+  const int groups = (TILE_ROWS + 2 * halo + QUAD_ROWS - 1) / QUAD_ROWS;
+  for (int i = threadIdx.x; i < groups * quads; i += THREADS) {
+    const int first = i / quads * QUAD_ROWS - halo, column = i % quads * 4 - made;
+    const uint8* from = in.data + first * in.pitch + column;
     Patch<CHANNELS, RADIUS> patch;
     if constexpr (RADIUS > 0) {
       constexpr int SIDE = Patch<CHANNELS, RADIUS>::SIDE;
@@ -182,25 +204,37 @@ __device__ __forceinline__ void window_op(const StencilArgs<Params>& a, Function
       for (int r = 0; r < QUAD_ROWS + 2 * RADIUS; ++r)
 #pragma unroll
         for (int w = 0; w < 1 + SIDE / 2; ++w) {
-          const uint32 four = *reinterpret_cast<const uint32*>(from + r * pitch - SIDE + 4 * w);
+          const uint32 four = *reinterpret_cast<const uint32*>(from + (r - RADIUS) * in.pitch - SIDE + 4 * w);
 #pragma unroll
           for (int k = 0; k < 4; ++k) patch.value[r][4 * w + k] = byte_of(four, k);
         }
     }
 #pragma unroll
     for (int r = 0; r < QUAD_ROWS; ++r) {
-      if (y0 + first + r >= a.last_row) break;
       uint32 four = 0;
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         int value;
         if constexpr (RADIUS > 0)
-          value = function(PatchWindow<CHANNELS, RADIUS>{patch, r, k}, a.params);
+          value = function(PatchWindow<CHANNELS, RADIUS>{patch, r, k}, params);
         else
-          value = function(SharedWindow<CHANNELS>{from + (radius + r) * pitch + k, pitch}, a.params);
+          value = function(SharedWindow<CHANNELS>{from + r * in.pitch + k, in.pitch}, params);
         four |= saturate8(value) << (8 * k);
       }
-      *reinterpret_cast<uint32*>(a.dst + (long long)(y0 + first + r) * a.stride + column) = four;
+      *reinterpret_cast<uint32*>(out.data + (first + r) * out.pitch + column) = post(four);
     }
   }
+  __syncthreads();
+}
+
+// The same table for each value of the tile, where nothing else passes over it.
+template <int CHANNELS, int WIDTH>
+__device__ __forceinline__ void look_up(const Buffer<CHANNELS, WIDTH>& picture, int halo, const uint8* table) {
+  const int side = up4(halo * CHANNELS), quads = (WIDTH * CHANNELS + 2 * side) / 4;
+  for (int i = threadIdx.x; i < (TILE_ROWS + 2 * halo) * quads; i += THREADS) {
+    uint32* four =
+        reinterpret_cast<uint32*>(picture.data + (i / quads - halo) * picture.pitch + i % quads * 4 - side);
+    *four = lookup4(table, *four);
+  }
+  __syncthreads();
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from kernels.errors import InputError, OutOfMemoryError
 from kernels.formats import FORMATS, GRAY8, NV12, Matrix, PixelFormat, Range
 from kernels.image import ImageSpec, ImageView
 from kernels.memory import DeviceMemory, Ledger
-from kernels.plan import Plan, chain_params, make_plan, result_nbytes, slot_source_spec
+from kernels.plan import Plan, chain_params, make_plan, result_nbytes, slot_source_spec, unfused
 from kernels.run_cuda import CudaExecutor
 from tests.kernels.cases import CHAINS, LAYOUTS, SIZES, SourceCase, check_exact, paint_constant, paint_random
 
@@ -23,18 +23,18 @@ pytestmark = pytest.mark.gpu
 STD4 = "gaussian_blur(ksize=5) | gamma(gamma=1.2) | gain_offset(gain=1.1, offset=5) | sobel"
 
 
-class BandedDevice(CudaDevice):
-    """Cuts every frame into a given number of bands, however small it is."""
+class PlanDevice(CudaDevice):
+    """Runs what a test makes of each plan."""
 
-    bands: int | None = None
+    change: Callable[[Plan], Plan] = staticmethod(lambda plan: plan)
 
     def make_executor(self, plan: Plan, wait: WaitMode = "block") -> CudaExecutor:
-        return CudaExecutor(self, plan, wait, self.bands)
+        return CudaExecutor(self, self.change(plan), wait)
 
 
 @pytest.fixture(scope="module")
-def device(cuda: None) -> Iterator[BandedDevice]:
-    device = BandedDevice()
+def device(cuda: None) -> Iterator[PlanDevice]:
+    device = PlanDevice()
     yield device
     assert device.ledger.held("pinned") == 0
     assert device.ledger.held("device") == 0
@@ -43,70 +43,76 @@ def device(cuda: None) -> Iterator[BandedDevice]:
 
 @pytest.mark.parametrize("format", FORMATS.values(), ids=str)
 @pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
-def test_ingest_is_exact_for_every_layout(device: BandedDevice, format: PixelFormat, size: tuple[int, int]) -> None:
+def test_ingest_is_exact_for_every_layout(device: PlanDevice, format: PixelFormat, size: tuple[int, int]) -> None:
     for alignment, offset in LAYOUTS:
         check_exact(device, SourceCase(format, *size, alignment, offset).spec(), "")
 
 
 @pytest.mark.parametrize("format", FORMATS.values(), ids=str)
 @pytest.mark.parametrize("chain", CHAINS)
-def test_every_chain_is_exact(device: BandedDevice, format: PixelFormat, chain: str) -> None:
+def test_every_chain_is_exact(device: PlanDevice, format: PixelFormat, chain: str) -> None:
     for size in SIZES:
         check_exact(device, SourceCase(format, *size, 13, 3).spec(), chain)
 
 
-@pytest.mark.parametrize("bands", [2, 3, 5, 64])
-def test_bands_do_not_show(device: BandedDevice, bands: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "bands", bands)
+def test_fused_equals_unfused(device: PlanDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass for each op: both are compared with the oracles."""
+    monkeypatch.setattr(device, "change", unfused)
     for format in FORMATS.values():
         for size in SIZES:
-            for chain in (
-                "",
-                STD4,
-                "sobel | sobel | gaussian_blur(ksize=31) | sobel | gaussian_blur(ksize=3)",
-                "sharpen | grayscale | gaussian_blur(ksize=9) | invert | sharpen",
-                "sobel | flip(direction='vertical') | resize(width=70) | sharpen",
-            ):
-                check_exact(device, SourceCase(format, *size, 4, 1).spec(), chain, frames=3)
+            for chain in CHAINS:
+                check_exact(device, SourceCase(format, *size, 4, 1).spec(), chain, frames=2)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 7])
+def test_however_few_blocks_run_at_once_a_frame_comes_to_its_end(
+    device: PlanDevice, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also on a device with room for one block: passes wait for rows, never for blocks that could not start."""
+    monkeypatch.setattr(device, "multiprocessors", 1)
+    monkeypatch.setattr("kernels.run_cuda._BLOCKS_PER_MULTIPROCESSOR", blocks)
+    for size in SIZES:
+        for chain in (STD4, "sobel | sobel | gaussian_blur(ksize=31) | sobel | gaussian_blur(ksize=3) | flip | sobel"):
+            check_exact(device, SourceCase(NV12, *size, 4, 1).spec(), chain, frames=3)
 
 
 @pytest.mark.parametrize("matrix", Matrix)
 @pytest.mark.parametrize("value_range", Range)
 def test_b101_yuv_equals_the_cpu_for_every_matrix_and_range(
-    device: BandedDevice, matrix: Matrix, value_range: Range
+    device: PlanDevice, matrix: Matrix, value_range: Range
 ) -> None:
     for format in FORMATS.values():
         check_exact(device, SourceCase(format, 1366, 70, 128).spec(matrix, value_range), "")
 
 
 @pytest.mark.parametrize("size", [(1279, 719), (1920, 1080), (4096, 33), (33, 4096)], ids=str)
-def test_large_and_odd_pictures_are_exact(device: BandedDevice, size: tuple[int, int]) -> None:
+def test_large_and_odd_pictures_are_exact(device: PlanDevice, size: tuple[int, int]) -> None:
     for format in (NV12, GRAY8, FORMATS["BGR8"]):
         check_exact(device, slot_source_spec(ImageSpec.make(format, *size)), STD4)
 
 
 @pytest.mark.parametrize("ksize", range(1, 32, 2))
-def test_every_blur_window_is_exact(device: BandedDevice, ksize: int) -> None:
+def test_every_blur_window_is_exact(device: PlanDevice, ksize: int) -> None:
     for sigma in (0.0, 0.4, 3.0, 50.0):
         check_exact(device, SourceCase(NV12, 97, 131).spec(), f"gaussian_blur(ksize={ksize}, sigma={sigma})")
         check_exact(device, SourceCase(GRAY8, 61, 47).spec(), f"gaussian_blur(ksize={ksize}, sigma={sigma})")
 
 
-def test_b92_constants_are_preserved(device: BandedDevice) -> None:
+def test_b92_constants_are_preserved(device: PlanDevice) -> None:
     for value in (0, 1, 127, 254, 255):
         spec = SourceCase(GRAY8, 301, 77).spec()
         result = check_exact(device, spec, "gaussian_blur(ksize=9) | gamma | gain_offset", paint_constant(value))
         assert (result == value).all()
 
 
-def test_b71_views_may_start_at_any_byte(device: BandedDevice) -> None:
+def test_b71_views_may_start_at_any_byte(device: PlanDevice) -> None:
     for offset in range(1, 17):
         check_exact(device, SourceCase(FORMATS["BGR8"], 10, 7, 1, offset).spec(), "sobel")
 
 
 @pytest.mark.parametrize("how", ["nearest", "linear", "area"])
 @pytest.mark.parametrize("format", [GRAY8, NV12], ids=str)
-def test_b123_every_resize_is_exact(device: BandedDevice, format: PixelFormat, how: str) -> None:
+def test_b123_every_resize_is_exact(device: PlanDevice, format: PixelFormat, how: str) -> None:
     """Smaller, larger, both, by whole and by odd ratios, and to where words, tiles and rows of threads end."""
     for size in ((1, 1), (7, 1), (641, 479), (1280, 720)):
         for to in ((1, 1), (42, 43), (43, 42), (128, 8), (129, 9), (320, 180), (640, 360), (641, 720), (1283, 31)):
@@ -115,7 +121,7 @@ def test_b123_every_resize_is_exact(device: BandedDevice, format: PixelFormat, h
 
 
 @pytest.mark.parametrize("how", ["nearest", "linear", "area"])
-def test_the_longest_sides_do_not_overflow(device: BandedDevice, how: str) -> None:
+def test_the_longest_sides_do_not_overflow(device: PlanDevice, how: str) -> None:
     for size, to in (
         ((16384, 3), (301, 2)),
         ((3, 16384), (2, 301)),
@@ -126,7 +132,7 @@ def test_the_longest_sides_do_not_overflow(device: BandedDevice, how: str) -> No
         check_exact(device, SourceCase(GRAY8, *size).spec(), chain)
 
 
-def test_random_chains_are_exact(device: BandedDevice) -> None:
+def test_random_chains_are_exact(device: PlanDevice) -> None:
     pick = random.Random(7)
     for _ in range(40):
         ops: list[dict[str, Any]] = [
@@ -158,7 +164,7 @@ def test_random_chains_are_exact(device: BandedDevice) -> None:
         check_exact(device, case.spec(), make_chain(ops))
 
 
-def test_many_frames_with_changing_parameters_see_one_whole_set(device: BandedDevice) -> None:
+def test_many_frames_with_changing_parameters_see_one_whole_set(device: PlanDevice) -> None:
     """Frames are launched without waiting, each with its own parameters, into results of their own."""
     spec = slot_source_spec(ImageSpec.make(NV12, 640, 360))
     chains = [parse_chain(f"gamma(gamma={1 + i / 8}) | gaussian_blur(ksize={1 + 2 * (i % 9)})") for i in range(24)]
@@ -184,7 +190,7 @@ def test_many_frames_with_changing_parameters_see_one_whole_set(device: BandedDe
         memory.close()
 
 
-def test_a_picture_of_another_layout_is_refused(device: BandedDevice) -> None:
+def test_a_picture_of_another_layout_is_refused(device: PlanDevice) -> None:
     spec = slot_source_spec(ImageSpec.make(NV12, 64, 48))
     plan = make_plan(parse_chain("sobel"), spec)
     executor = device.make_executor(plan)
@@ -199,7 +205,7 @@ def test_a_picture_of_another_layout_is_refused(device: BandedDevice) -> None:
     memory.close()
 
 
-def test_out_of_device_memory_says_what_was_asked_and_is_free(device: BandedDevice) -> None:
+def test_out_of_device_memory_says_what_was_asked_and_is_free(device: PlanDevice) -> None:
     ledger = Ledger()
     with pytest.raises(OutOfMemoryError, match=r"device memory: .* MB were asked for and .* MB is free") as caught:
         DeviceMemory(1 << 50, ledger)
@@ -208,7 +214,7 @@ def test_out_of_device_memory_says_what_was_asked_and_is_free(device: BandedDevi
     assert ledger.held("device") == 0
 
 
-def test_slots_are_seen_by_the_gpu_at_one_address(device: BandedDevice) -> None:
+def test_slots_are_seen_by_the_gpu_at_one_address(device: PlanDevice) -> None:
     with device.allocate_slot(1 << 16) as memory:  # type: ignore[attr-defined]
         assert memory.dev_ptr is not None
         assert memory.array.ctypes.data % 4096 == 0

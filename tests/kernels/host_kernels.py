@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from kernels.chain import Chain, Step
-from kernels.codegen import headers
-from kernels.image import ImageView, Pixels, Shape
+from kernels.codegen import OP_BYTES, headers
+from kernels.image import Pixels, Shape, align_up
 from kernels.op import PixelOp
 from kernels.plan import Plan, make_plan
 from kernels.registry import all_ops
-from kernels.run_cuda import _PIXEL_TILE_PX, _PIXEL_TILE_ROWS, _THREADS, _PixelArgs
+from kernels.run_cuda import _THREADS
 from tests.kernels.cases import GUARD_BYTES, STALE, SourceCase, random_source
 
 PIXEL_OPS = {name: op for name, op in all_ops().items() if isinstance(op, PixelOp)}
@@ -32,8 +32,8 @@ using std::min;
 struct uint4 { unsigned x, y, z, w; };
 template <class T> T __ldcs(const T* address) { return *address; }
 template <class T> void __stcs(T* address, T value) { *address = value; }
-struct Index { unsigned x, y; };
-static Index threadIdx, blockIdx;
+struct Index { unsigned x; };
+static Index threadIdx;
 """
 
 
@@ -41,7 +41,7 @@ _HEADERS = ("common", "pixel", "resample")
 
 
 def build(compiler: str, folder: Path) -> ctypes.CDLL:
-    """A library with ``NAME_cCHANNELS(args, blocks_across, blocks_down)`` for each pixel op."""
+    """A library with ``NAME_cCHANNELS(in, stride, in_size, out, pitch, x0, y0, right, bottom, size, params)``."""
     text = _PRELUDE + "".join(
         line + "\n"
         for name in _HEADERS
@@ -53,13 +53,14 @@ def build(compiler: str, folder: Path) -> ctypes.CDLL:
         for channels in (1, 3):
             made = op.output(Shape(1, 1, channels), op.Params()).channels
             text += f"""
-extern "C" void {name}_c{channels}(const PixelArgs<{name}_params>* args, unsigned across, unsigned down) {{
-  const auto function = [](Picture<{channels}> in, int x, int y, Size size, const {name}_params& p, uint8* out) {{
-    {name}<{channels}>(in, x, y, size, p, out);
+extern "C" void {name}_c{channels}(const uint8* in, int stride, Size in_size, uint8* out, int pitch, int x0, int y0,
+                                   int right, int bottom, Size size, const {name}_params* p) {{
+  const auto function = [&](const Picture<{channels}>& in, int x, int y, Size size, uint8* out) {{
+    {name}<{channels}>(in, x, y, size, *p, out);
   }};
-  for (blockIdx.y = 0; blockIdx.y < down; ++blockIdx.y)
-    for (blockIdx.x = 0; blockIdx.x < across; ++blockIdx.x)
-      for (threadIdx.x = 0; threadIdx.x < {_THREADS}; ++threadIdx.x) pixel_op<{channels}, {made}>(*args, function);
+  for (threadIdx.x = 0; threadIdx.x < {_THREADS}; ++threadIdx.x)
+    make_pixels<{channels}, {made}>(Picture<{channels}>{{in, stride, in_size}}, out, pitch, x0, y0, 0, right, 0, bottom,
+                                    size, function);
 }}
 """
     source, library = folder / "pixel_ops.cpp", folder / "pixel_ops.so"
@@ -70,27 +71,42 @@ extern "C" void {name}_c{channels}(const PixelArgs<{name}_params>* args, unsigne
     return ctypes.CDLL(str(library))
 
 
-def run(library: ctypes.CDLL, step: Step, case: SourceCase, cuts: tuple[int, ...] = ()) -> tuple[Pixels, Pixels]:
-    """The op's kernel on a random picture, in row bands that end at ``cuts``: the picture and the result.
+class _Size(ctypes.Structure):
+    _fields_ = (("width", ctypes.c_int), ("height", ctypes.c_int))
 
-    Asserts that nothing was written before or behind the result's rows.
+
+TILE_PX, TILE_ROWS = 128, 16
+
+
+def run(library: ctypes.CDLL, step: Step, case: SourceCase) -> tuple[Pixels, Pixels]:
+    """The op's kernel on a random picture, tile by tile: the picture and the result.
+
+    Asserts that nothing was written beside the rows that a tile has in the picture.
     """
     plan: Plan = make_plan(Chain((step,)), case.spec())
     before, after = plan.pictures
-    source = random_source(before)
-    buffer = np.full(after.nbytes + 2 * GUARD_BYTES, STALE, np.uint8)
-    result = ImageView(after, buffer[GUARD_BYTES:-GUARD_BYTES])
-    constants = step.op.constants(step.params)
-    for first, last in zip((0, *cuts), (*cuts, after.height), strict=True):
-        args = _PixelArgs(
-            src=source.buffer.ctypes.data, dst=result.buffer.ctypes.data,
-            src_stride=before.strides[0], dst_stride=after.strides[0],
-            src_size=(before.width, before.height), dst_size=(after.width, after.height),
-            first_row=first, last_row=last,
-        )  # fmt: skip
-        ctypes.memmove(args.constants, constants, len(constants))
-        blocks = -(-after.width // _PIXEL_TILE_PX), -(-(last - first) // _PIXEL_TILE_ROWS)
-        getattr(library, f"{step.op.name}_c{before.format.channels}")(ctypes.byref(args), *blocks)
-    guards = np.concatenate([buffer[:GUARD_BYTES], buffer[-GUARD_BYTES:]])
-    assert (guards == STALE).all(), "written beside the result"
-    return source.plane(0), result.plane(0)
+    source = random_source(before).plane(0)
+    radius = step.op.radius(step.params)
+    around = ((radius, radius), (radius, radius), (0, 0))[: source.ndim]
+    seen = np.ascontiguousarray(np.pad(source, around, "reflect") if radius else source)
+    channels = after.format.channels
+    result = np.empty((after.height, after.width) if channels == 1 else (after.height, after.width, 3), np.uint8)
+    params = ctypes.create_string_buffer(step.op.constants(step.params), OP_BYTES)
+    function = getattr(library, f"{step.op.name}_c{before.format.channels}")
+    pitch = TILE_PX * channels + GUARD_BYTES
+    for y0 in range(0, after.height, TILE_ROWS):
+        for x0 in range(0, after.width, TILE_PX):
+            buffer = np.full((TILE_ROWS + 2, pitch), STALE, np.uint8)
+            function(
+                ctypes.c_void_p(seen.ctypes.data + radius * (seen.strides[0] + seen.strides[1])), seen.strides[0],
+                _Size(before.width, before.height), ctypes.c_void_p(buffer[1].ctypes.data), pitch, x0, y0,
+                TILE_PX, TILE_ROWS, _Size(after.width, after.height), params,
+            )  # fmt: skip
+            rows, columns = min(TILE_ROWS, after.height - y0), min(TILE_PX, after.width - x0)
+            made = buffer[1 : 1 + rows, : columns * channels]
+            result[y0 : y0 + rows, x0 : x0 + columns] = made.reshape(rows, columns, *result.shape[2:])
+            made[...] = STALE
+            # A thread makes four pixels: what lies right of the picture's last ones is never read.
+            buffer[1 : 1 + rows, columns * channels : align_up(columns, 4) * channels] = STALE
+            assert (buffer == STALE).all(), "written beside the result"
+    return source, result

@@ -9,7 +9,6 @@ import pytest
 
 from kernels.chain import Step, parse_chain
 from kernels.formats import BGR8, GRAY8, PixelFormat
-from kernels.op import OpKind
 from tests.kernels.cases import SourceCase
 from tests.kernels.host_kernels import PIXEL_OPS, build, run
 from tests.kernels.oracles import oracle_op
@@ -28,8 +27,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return build(program("c++"), tmp_path_factory.mktemp("kernels"))
 
 
-def check(library: ctypes.CDLL, step: Step, case: SourceCase, cuts: tuple[int, ...] = ()) -> None:
-    picture, result = run(library, step, case, cuts)
+def check(library: ctypes.CDLL, step: Step, case: SourceCase) -> None:
+    picture, result = run(library, step, case)
     expected = oracle_op(step.op.name, picture, step.params.model_dump())
     np.testing.assert_array_equal(result, expected, f"{case} {step}")
 
@@ -55,14 +54,6 @@ def test_the_longest_sides_do_not_overflow(library: ctypes.CDLL, how: str) -> No
     for size, to in (((16384, 3), (301, 2)), ((3, 16384), (2, 301)), ((301, 2), (16384, 1)), ((16384, 2), (1, 1))):
         step = parse_chain(f"resize(width={to[0]}, height={to[1]}, interpolation={how!r})").steps[0]
         check(library, step, SourceCase(GRAY8, *size))
-
-
-@ANY_CHANNELS
-def test_bands_of_a_point_op_do_not_show(library: ctypes.CDLL, format: PixelFormat) -> None:
-    points = [op for op in PIXEL_OPS.values() if op.kind is OpKind.POINT]
-    assert points
-    for op in points:
-        check(library, Step(op, op.Params()), SourceCase(format, 131, 97), (2, 10, 11, 96))
 
 
 def test_the_comparison_sees_one_wrong_pixel(library: ctypes.CDLL) -> None:

@@ -10,10 +10,10 @@ from kernels.chain import Chain, Step, parse_chain
 from kernels.formats import BGR8, FORMATS, GRAY8, NV12, YUYV, Matrix, PixelFormat, Range
 from kernels.image import MAX_SIDE_PX, PLANE_ALIGNMENT, ImageSpec, Shape
 from kernels.op import OpKind
-from kernels.plan import chain_params, make_plan, result_nbytes, slot_source_spec
+from kernels.plan import MAX_HALO_PX, PassKind, chain_params, make_plan, result_nbytes, slot_source_spec, unfused
 from tests.kernels.cases import SIZES, SourceCase
 from tests.kernels.oracles import packed_size
-from tests.kernels.strategies import steps
+from tests.kernels.strategies import chains, steps
 
 
 @pytest.mark.parametrize("format", FORMATS.values(), ids=str)
@@ -50,11 +50,56 @@ def test_each_op_says_what_it_makes_and_the_result_follows_the_last() -> None:
     assert result_nbytes(plan) == 384
 
 
+def passes_of(chain: str, width: int = 64, format: PixelFormat = NV12) -> list[str]:
+    """``KIND first-last``, with a > behind the one that writes the result."""
+    plan = make_plan(parse_chain(chain), ImageSpec.make(format, width, 48))
+    return [f"{p.kind.value} {p.first}-{p.last}{'>' if p.to_result else ''}" for p in plan.passes]
+
+
 @pytest.mark.parametrize(
-    ("chain", "keeps"), [("", True), ("sobel | grayscale | invert", True), ("flip", False), ("sobel | resize", False)]
+    ("chain", "passes"),
+    [
+        ("", ["ingest 0-0>"]),
+        ("gamma | grayscale | invert", ["ingest 0-3>"]),
+        ("gaussian_blur | gamma | gain_offset | sharpen", ["ingest 0-0", "tiles 0-4>"]),
+        ("invert | sobel | invert | sobel", ["ingest 0-1", "tiles 1-4>"]),
+        # Windows of up to 15 and 1 pixels around go together, two of 15 do not, whatever their values are now.
+        ("gaussian_blur(ksize=3) | gaussian_blur(ksize=3)", ["ingest 0-0", "tiles 0-1", "tiles 1-2>"]),
+        ("gaussian_blur | sobel | sobel | invert", ["ingest 0-0", "tiles 0-2", "tiles 2-4>"]),
+        ("flip", ["ingest 0-0", "tiles 0-1>"]),
+        ("sobel | flip | sharpen | resize", ["ingest 0-0", "tiles 0-1", "tiles 1-3", "tiles 3-4>"]),
+    ],
 )
-def test_only_what_may_read_any_row_keeps_rows_from_overlapping(chain: str, keeps: bool) -> None:
-    assert make_plan(parse_chain(chain), ImageSpec.make(NV12, 64, 48)).keeps_rows is keeps
+def test_points_go_anywhere_windows_while_small_and_a_gather_starts_a_pass(chain: str, passes: list[str]) -> None:
+    assert passes_of(chain) == passes
+
+
+def test_a_result_whose_rows_are_no_whole_words_leaves_in_a_pass_of_its_own() -> None:
+    assert passes_of("sobel", 65) == ["ingest 0-0", "tiles 0-1", "egress 1-1>"]
+    assert passes_of("", 65, GRAY8) == ["ingest 0-0", "egress 0-0>"]
+    assert passes_of("resize(width=16)", 65) == ["ingest 0-0", "tiles 0-1>"]
+
+
+@settings(deadline=None)
+@given(chains, st.integers(1, 99))
+def test_each_op_is_in_one_pass_and_each_pass_reads_what_the_one_before_made(chain: Chain, width: int) -> None:
+    plan = make_plan(chain, ImageSpec.make(YUYV, width, 20))
+    for passes in (plan.passes, unfused(plan).passes):
+        assert passes[0].kind is PassKind.INGEST
+        assert [one.kind for one in passes].count(PassKind.INGEST) == 1
+        assert [one.to_result for one in passes] == [False] * (len(passes) - 1) + [True]
+        assert [one.first for one in passes] == [0, *(one.last for one in passes[:-1])]
+        assert passes[-1].last == len(plan.ops)
+        for one in passes:
+            ops = plan.ops[one.first : one.last]
+            assert one.kind is PassKind.TILES or all(op.kind is OpKind.POINT for op in ops)
+            assert all(op.kind is not OpKind.GATHER for op in ops[1:])
+            assert sum(op.max_radius for op in ops) <= MAX_HALO_PX
+
+
+def test_unfused_each_op_has_a_pass_of_its_own() -> None:
+    plan = unfused(make_plan(parse_chain("gamma | sobel | gamma"), ImageSpec.make(NV12, 64, 48)))
+    assert [(one.first, one.last) for one in plan.passes] == [(0, 0), (0, 1), (1, 2), (2, 3)]
 
 
 def test_a_changed_size_needs_another_plan_and_an_unchanged_one_does_not() -> None:

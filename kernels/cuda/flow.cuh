@@ -1,0 +1,63 @@
+// How the passes of a frame run side by side in one launch and hand rows to each other.
+//
+// A block takes a ticket when it starts, and the ticket says which pass it works for: low tickets read the slot, then come the passes in
+// the chain's order. A block only ever waits for passes with lower tickets, whose blocks have started and wait for lower ones yet: so
+// a launch comes to its end whatever else the device runs, and however few of its blocks fit at once. Counters only grow, by the
+// same amount each frame, so nothing is reset between frames; they may wrap.
+#pragma once
+#include "pinhole/common.cuh"
+
+constexpr int BAND_ROWS = 16;  // rows are handed over in bands
+constexpr int PASS_BYTES = 256;  // of the plan's block, for each pass
+
+extern __shared__ __align__(16) uint8 shared_memory[];
+
+// What differs from frame to frame. `plan` is device memory: a block for each pass, then one for each op's parameters.
+struct Frame {
+  uint32* tickets;
+  const uint8* plan;
+  const uint8* planes[3];
+  uint8* result;
+  uint32 first_ticket;
+  uint32 number;  // of the frame, from 1
+};
+
+__device__ __forceinline__ int take_ticket(const Frame& f) {
+  __shared__ uint32 ticket;
+  if (threadIdx.x == 0) ticket = atomicAdd(f.tickets, 1) - f.first_ticket;
+  __syncthreads();
+  return ticket;
+}
+
+// How far a picture between two passes has come: for each band, finished rows times the tiles across, over all frames.
+struct Rows {
+  uint32* finished;
+  int across;
+  int height;
+};
+
+__device__ __forceinline__ uint32 load_acquire(const uint32* address) {
+  uint32 value;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+
+// Returns, in every thread of the block, once rows `first` to `last` (not included; cut to the picture) of this frame are made.
+__device__ __forceinline__ void wait_for_rows(const Frame& f, const Rows& rows, int first, int last) {
+  const int bands = (min(last, rows.height) - 1) / BAND_ROWS + 1;
+  for (int band = max(first, 0) / BAND_ROWS + threadIdx.x; band < bands; band += blockDim.x) {
+    const uint32 target = f.number * rows.across * min(BAND_ROWS, rows.height - band * BAND_ROWS);
+    while ((int)(load_acquire(rows.finished + band) - target) < 0) __nanosleep(64);
+  }
+  __syncthreads();
+}
+
+// Says that this block has written `count` rows, all in the band of row `row`, of one tile. Every thread of the block calls it.
+__device__ __forceinline__ void finish_rows(const Rows& rows, int row, int count) {
+  __syncthreads();
+  // The last warp never waits for the link (ingest.cuh), so neither does its fence.
+  if (threadIdx.x == blockDim.x - 1) {
+    __threadfence();
+    atomicAdd(rows.finished + row / BAND_ROWS, (uint32)count);
+  }
+}
