@@ -1,4 +1,4 @@
-"""Types that ops' parameters share: colours and lists of numbers, as chain text, JSON and the page have them.
+"""Types that ops' parameters share: colours, odd numbers and lists, as chain text, JSON and the page have them.
 
 A schema says of itself what a control needs: ``format: color`` (an input of that type), ``type: array`` (a text field
 that holds JSON).
@@ -47,6 +47,16 @@ def grey(color: Color) -> int:
 def fill_of(color: Color, picture: Pixels) -> tuple[int, ...]:
     """The colour as the channels of (H, W) or (H, W, 3) pixels."""
     return (grey(color),) if picture.ndim == 2 else bgr(color)
+
+
+def _checked_odd(value: int) -> int:
+    if value % 2 == 0:
+        raise ValueError("must be odd")
+    return value
+
+
+# The width of a window that has a middle; goes with ``"x-step": 2`` and an odd least value in the schema.
+Odd = Annotated[int, AfterValidator(_checked_odd)]
 
 
 def _tuples(value: Any, depth: int = MAX_LIST_DEPTH) -> Any:

@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import cv2
-import numpy as np
-
 from kernels.image import Pixels
 from kernels.op import OpParams, Scratch, WindowOp
-
-BAND_ROWS = 48  # a band of 16-bit gradients of a 4K row set stays in the L2 cache
+from kernels.stencil_cpu import gradient_strength
 
 
 class SobelParams(OpParams):
@@ -39,19 +35,4 @@ __device__ __forceinline__ int sobel(At at, const sobel_params&) {
         return b""
 
     def run_cpu(self, src: Pixels, dst: Pixels, params: SobelParams, scratch: Scratch) -> None:
-        height = src.shape[0]
-        for top in range(0, height, BAND_ROWS):
-            bottom = min(top + BAND_ROWS, height)
-            # A band with one more row on each inner side: OpenCV's own border then only touches the picture's.
-            first, last = max(top - 1, 0), min(bottom + 1, height)
-            band = src[first:last]
-            gx = scratch.array("gx", band.shape, np.int16)
-            gy = scratch.array("gy", band.shape, np.int16)
-            cv2.Sobel(band, cv2.CV_16S, 1, 0, dst=gx, ksize=3, borderType=cv2.BORDER_REFLECT_101)
-            cv2.Sobel(band, cv2.CV_16S, 0, 1, dst=gy, ksize=3, borderType=cv2.BORDER_REFLECT_101)
-            inner = slice(top - first, bottom - first)
-            ax = scratch.array("ax", (bottom - top, *src.shape[1:]), np.uint8)
-            ay = scratch.array("ay", (bottom - top, *src.shape[1:]), np.uint8)
-            cv2.convertScaleAbs(gx[inner], dst=ax)
-            cv2.convertScaleAbs(gy[inner], dst=ay)
-            cv2.add(ax, ay, dst=dst[top:bottom])
+        gradient_strength(src, dst, 3, scratch)

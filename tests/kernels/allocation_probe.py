@@ -44,6 +44,7 @@ CHAINS = {
         for i in range(FRAMES)
     ],
     "sharpen": ["sharpen"] * FRAMES,
+    "gradients": [f"scharr | laplacian(ksize={ksize})" for ksize in (1, 3, 3, 1)],
     "flip": [f"flip(direction='{direction}')" for direction in ("horizontal", "vertical", "both", "both")],
     "resize": [
         f"resize(width=1920, interpolation='{how}') | sharpen | resize(width=2566, interpolation='{how}')"

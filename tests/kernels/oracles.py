@@ -19,6 +19,7 @@ from kernels.formats import Matrix, Range
 from kernels.image import ImageSpec, ImageView, Pixels
 from tests.kernels.oracles_gather import GATHER_ORACLES
 from tests.kernels.oracles_point import POINT_ORACLES
+from tests.kernels.oracles_stencil import STENCIL_ORACLES
 
 Ints = npt.NDArray[np.int64]
 
@@ -300,6 +301,7 @@ ORACLES: dict[str, Callable[[Pixels, dict[str, Any]], Pixels]] = {
     "threshold": point(lambda v, p: p["max_value"] if (v > p["threshold"]) != p["inverted"] else 0),
     **GATHER_ORACLES,
     **POINT_ORACLES,
+    **STENCIL_ORACLES,
 }
 
 

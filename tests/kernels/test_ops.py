@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels import stencil_cpu
 from kernels.chain import Step, parse_chain
 from kernels.image import Pixels, Shape
 from kernels.op import MAX_RADIUS_PX, OpKind, Scratch, SeparableOp, TableOp
-from kernels.ops import sobel as sobel_module
 from kernels.ops.gaussian_blur import GaussianBlur, GaussianBlurParams
 from kernels.registry import all_ops
 from tests.kernels.cases import POISON, STALE
@@ -248,9 +248,10 @@ def test_blur_taps_are_the_definitions_and_opencvs(ksize: int) -> None:
 
 @pytest.mark.parametrize("band_rows", [1, 2, 3, 7, 48])
 @pytest.mark.parametrize("height", [1, 2, 3, 47, 48, 49, 96, 97])
-def test_bands_of_the_sobel_op_do_not_show(monkeypatch: pytest.MonkeyPatch, band_rows: int, height: int) -> None:
-    monkeypatch.setattr(sobel_module, "BAND_ROWS", band_rows)
-    check(step_of("sobel"), noise(height, 29, 3))
+def test_bands_of_the_gradients_do_not_show(monkeypatch: pytest.MonkeyPatch, band_rows: int, height: int) -> None:
+    monkeypatch.setattr(stencil_cpu, "BAND_ROWS", band_rows)
+    for text in ("sobel", "scharr", "laplacian", "laplacian(ksize=3)"):
+        check(step_of(text), noise(height, 29, 3))
 
 
 def test_the_ops_scratch_is_small_and_made_once() -> None:
