@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from kernels.errors import InputError
 from pipeline.config import CameraConfig
+from pipeline.sources import make_source
 from service.cli import main
 from service.config import Effective, as_json, as_yaml, json_schema, load
 from service.config_cli import camera_flags, default_cameras
@@ -61,6 +62,23 @@ def test_the_example_loads_and_its_comments_tell_the_defaults() -> None:
     )
     front = effective.cameras[0]
     assert front == CameraConfig("front", front.uri, front.chain)
+
+
+def test_the_cameras_in_the_examples_remarks_load_without_their_comment_signs(written: Written) -> None:
+    before, mark, remarks = EXAMPLE.read_text(encoding="utf-8").partition("  # Real ones;")
+    assert mark
+    lines = remarks.splitlines()[1:]
+    assert all(line.startswith("  # ") for line in lines)
+    tree = yaml.safe_load("cameras:\n" + "\n".join("  " + line.removeprefix("  # ") for line in lines))
+    place = {name: camera["uri"].partition(":")[0] for name, camera in tree["cameras"].items()}
+    assert place == {"webcam": "opencv", "gate": "opencv", "recording": "file"}
+    whole = before + "\n".join("  " + line.removeprefix("  # ") for line in lines)
+    cameras = {camera.name: camera for camera in load({}, dict, written(whole), {}).cameras}
+    assert set(cameras) == {"front", "back", "webcam", "gate", "recording"}
+    for camera in cameras.values():
+        make_source(camera.uri)
+    name = make_source(cameras["gate"].uri).config.name
+    assert f"here {name}\n" in remarks, "the URL in the remark is the one that is escaped"
 
 
 def test_the_example_has_every_key() -> None:
