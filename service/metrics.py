@@ -27,6 +27,19 @@ BOUNDS_US = (
 )  # fmt: skip
 
 
+# The page has the same words.
+STAGE_MEANINGS = {
+    "capture": "taken → in the ring",
+    "queue": "→ picked up",
+    "process": "→ result ready",
+    "gpu": "within process, by the GPU’s clock",
+    "encode": "one JPEG for all who look",
+    "deliver": "→ with each viewer’s socket",
+    "total": "capture, queue and process together",
+}
+_STAGES = "; ".join(f"{stage} ({meaning})" for stage, meaning in STAGE_MEANINGS.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that metrics are made of, at one moment."""
@@ -126,7 +139,7 @@ class PinholeCollector(Collector):
 
     def _stages(self) -> Metric:
         family = HistogramMetricFamily(
-            "pinhole_stage_seconds", "Time that frames spend in each stage.", labels=("camera", "stage")
+            "pinhole_stage_seconds", f"Time that frames spend in each stage: {_STAGES}.", labels=("camera", "stage")
         )
         for statistics, live in self._snapshot.cameras:
             stages = {**statistics.latency, "encode": live.encode, "deliver": live.deliver}

@@ -1,5 +1,6 @@
 // The list of cameras: links, so that a click, Enter and the address all choose one.
 import { byId, make, setBadge, setText } from "./dom.js";
+import { MEANINGS } from "./meanings.js";
 
 const SHOWS = new Set(["running", "ended"]);
 const WAITS = new Set(["starting", "reconnecting", "stopping", "stopped"]);
@@ -41,7 +42,8 @@ export class CameraList {
   }
 
   #add(name) {
-    const [badge, fps, age, drops] = ["badge", "", "", ""].map((className) => make("span", { className }));
+    const [badge, fps, age, drops] = ["badge", "fps", "age", "drops"].map(
+      (name) => make("span", name === "badge" ? { className: name } : { title: MEANINGS[name] }));
     const link = make("a", { href: `#${name}`, className: "camera" },
       make("span", { className: "first" }, make("strong", {}, name), badge),
       make("span", { className: "numbers quiet" }, fps, age, drops));

@@ -1,6 +1,7 @@
 // In which memory frames lie, on which device, and how many of their bytes are moved.
 import { byId, make, setText } from "./dom.js";
 import { whole } from "./cameras.js";
+import { MEANINGS } from "./meanings.js";
 
 const WIDTHS = { why: "wide", from: "wide", device: "broad" };
 
@@ -53,7 +54,7 @@ export class Facts {
     let cell = this.#cells.get(term);
     if (!cell) {
       cell = make("dd");
-      byId("facts").append(make("div", { className: WIDTHS[term] ?? "" }, make("dt", {}, term), cell));
+      byId("facts").append(make("div", { className: WIDTHS[term] ?? "", title: MEANINGS[term] ?? "" }, make("dt", {}, term), cell));
       this.#cells.set(term, cell);
     }
     setText(cell, value);

@@ -2,19 +2,10 @@
 import { cameraPath, read } from "./api.js";
 import { StackedChart } from "./chart.js";
 import { byId, make, setText } from "./dom.js";
+import { MEANINGS, STAGES } from "./meanings.js";
 import { Recent } from "./quantiles.js";
 
 const STACKED = ["capture", "queue", "process", "encode", "deliver"];
-const MEANINGS = {
-  capture: "taken → in the ring",
-  queue: "→ picked up",
-  process: "→ result ready",
-  gpu: "within process, by the GPU’s clock",
-  encode: "one JPEG for all who look",
-  deliver: "→ with each viewer’s socket",
-  total: "capture, queue and process together",
-};
-
 const milliseconds = (value) => (value === null ? "–" : value < 10 ? value.toFixed(2) : value.toFixed(1));
 
 export class Latency {
@@ -52,8 +43,8 @@ export class Latency {
 
   #add(stage) {
     const swatch = make("span", { className: `swatch ${stage}`, "aria-hidden": "true" });
-    const head = make("th", { scope: "row" }, swatch, `${stage} `, make("span", { className: "meaning quiet" }, MEANINGS[stage] ?? ""));
-    const cells = [0, 1, 2].map(() => make("td"));
+    const head = make("th", { scope: "row" }, swatch, `${stage} `, make("span", { className: "meaning quiet" }, STAGES[stage] ?? ""));
+    const cells = ["p50", "p99", "max"].map((name) => make("td", { title: `${stage}: ${MEANINGS[name]}` }));
     const element = make("tr", { className: stage }, head, ...cells);
     byId("stages").append(element);
     const row = { element, cells };

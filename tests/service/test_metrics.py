@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kernels.device import NullDevice
 from pipeline.latency import LogHistogram
-from service.metrics import BOUNDS_US, Snapshot, buckets, render_metrics
+from service.describe import STAGES
+from service.metrics import BOUNDS_US, STAGE_MEANINGS, PinholeCollector, Snapshot, buckets, render_metrics
 from tests.helpers.inprocess import Served, serving
 from tests.helpers.server import SMALL_CARD
 from tests.pipeline.fakes import Block, FakeSource, Maker, pictures
@@ -40,6 +44,30 @@ def test_a_service_without_frames_has_no_series_without_a_value() -> None:
     assert only(samples, "pinhole_viewers", camera="gone", kind="mjpeg") == 0
     assert only(samples, "pinhole_build_info", backend="opencv", memory="host") == 1
     assert sum(samples["pinhole_camera_state"].values()) == 1
+
+
+COUNTED = {
+    "age": "frame_age_seconds", "drops": "frames_dropped", "dropped": "frames_dropped",
+    "copied per frame": "copied_bytes", "link in per frame": "link_bytes",
+    "link out per frame": "link_bytes", "pinned memory": "pinned_bytes",
+    "frames processed": "frames_processed", "viewers": "viewers", "reconnects": "reconnects",
+}  # fmt: skip
+
+
+def test_the_page_says_what_a_number_counts_in_the_words_of_the_metrics() -> None:
+    script = (Path(__file__).parents[2] / "service" / "static" / "meanings.js").read_text(encoding="utf-8")
+    counts, stages = (
+        dict(re.findall(r'^  "([^"]+)": "([^"]+)",$', part, re.MULTILINE)) for part in script.split("STAGES")
+    )
+    assert stages == STAGE_MEANINGS
+    assert list(stages) == list(STAGES)
+    helps = {family.name: family.documentation for family in PinholeCollector(Snapshot(NullDevice(), ())).collect()}
+    for number, metric in COUNTED.items():
+        words = helps[f"pinhole_{metric}"].rstrip(".").removesuffix(", by reason").removesuffix(", by path")
+        assert counts[number].startswith(words), number
+    page = (Path(__file__).parents[2] / "service" / "static" / "index.html").read_text(encoding="utf-8")
+    for column in ("p50", "p99", "max"):
+        assert f'title="{counts[column]}">{column}</th>' in page
 
 
 def test_b106_counters_are_exact_and_never_go_down_and_a_dip_shows_in_the_age() -> None:
