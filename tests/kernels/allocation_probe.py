@@ -40,8 +40,8 @@ CHAINS = {
     "points": [f"invert | threshold(threshold={50 + i}) | grayscale | invert" for i in range(FRAMES)],
     "colours": [
         f"levels(black={i}) | white_balance(red=1.{i}) | saturation(factor={i}) | hue(degrees={i})"
-        f" | color_matrix(offsets=[{i}, 0, 0])"
-        for i in range(FRAMES)
+        f" | color_matrix(offsets=[{i}, 0, 0]) | overlay_grid(spacing={60 + i}) | colormap(map='{name}')"
+        for i, name in enumerate(("jet", "turbo", "bone", "hot"))
     ],
     "sharpen": ["sharpen"] * FRAMES,
     "gradients": [f"scharr | laplacian(ksize={ksize})" for ksize in (1, 3, 3, 1)],

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import cv2
 import numpy as np
 
 from kernels.image import Pixels
@@ -82,10 +83,46 @@ def multiplied(params: dict[str, Any], channel: str, colour: tuple[float, float,
     return float(math.fsum(f * c for f, c in zip(factors, colour, strict=True)) + params["offsets"][row])
 
 
+def brightness(picture: Pixels) -> Pixels:
+    """Grey of a picture, BT.601 luma in 1/2^15."""
+    if picture.ndim == 2:
+        return picture
+    weighed = picture.astype(np.int64) * (3735, 19235, 9798)
+    grey: Pixels = ((weighed.sum(axis=2) + 16384) // 32768).astype(np.uint8)
+    return grey
+
+
+def colormap(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    """The colours are OpenCV's by definition, so they come from there."""
+    code = getattr(cv2, "COLORMAP_" + params["map"].upper())
+    every = cv2.applyColorMap(np.arange(256, dtype=np.uint8).reshape(16, 16), code).reshape(256, 3)
+    colours: Pixels = every[brightness(picture)].astype(np.uint8)
+    return colours
+
+
+def ink(picture: Pixels, color: str) -> Pixels:
+    """A colour as a pixel of the picture: (3,), or () in a grey one."""
+    blue_green_red: Pixels = np.array([int(color[i : i + 2], 16) for i in (5, 3, 1)], np.uint8)
+    one_grey: Pixels = brightness(blue_green_red.reshape(1, 1, 3))[0, 0]
+    return blue_green_red if picture.ndim == 3 else one_grey
+
+
+def overlay_grid(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    opaque = math.floor(Fraction(params["opacity"]) * 256 + Fraction(1, 2))
+    y, x = np.mgrid[0 : picture.shape[0], 0 : picture.shape[1]]
+    line = (x % params["spacing"] < params["thickness"]) | (y % params["spacing"] < params["thickness"])
+    drawn = picture.astype(np.int64) * (256 - opaque) + ink(picture, params["color"]).astype(np.int64) * opaque
+    result: Pixels = picture.copy()
+    result[line] = ((drawn + 128) // 256)[line]
+    return result
+
+
 POINT_ORACLES: dict[str, Oracle] = {
     "color_matrix": mixed(multiplied),
+    "colormap": colormap,
     "hue": mixed(turned),
     "levels": levels,
+    "overlay_grid": overlay_grid,
     "saturation": mixed(saturated),
     "white_balance": mixed(balanced),
 }

@@ -22,7 +22,7 @@ Values = dict[str, Any]
 REPAIRS: dict[str, Callable[[Values], Values]] = {}
 
 # Ops that draw into the picture, or whose result depends on where a pixel is: one value does not stay one value.
-DRAWING_OPS: set[str] = {"letterbox", "rotate_angle", "undistort", "warp_affine", "warp_perspective"}
+DRAWING_OPS: set[str] = {"letterbox", "overlay_grid", "rotate_angle", "undistort", "warp_affine", "warp_perspective"}
 
 
 def _value(schema: dict[str, Any]) -> st.SearchStrategy[Any]:

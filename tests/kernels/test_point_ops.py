@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from kernels.chain import Step
 from kernels.image import Pixels
 from kernels.matrix import MatrixOp
+from kernels.ops import colormap as colormap_module
 from kernels.registry import all_ops
 from tests.kernels.strategies import op_params
-from tests.kernels.test_ops import noise, run, step_of
+from tests.kernels.test_ops import check, noise, run, step_of
 
 MATRIX_OPS = {name: op for name, op in all_ops().items() if isinstance(op, MatrixOp)}
 
@@ -126,3 +127,42 @@ def test_a_matrix_is_in_the_order_of_the_channels() -> None:
     picture = noise(31, 47, 3)
     swapped = run(step_of("color_matrix(matrix=[0, 0, 1, 0, 1, 0, 1, 0, 0])"), picture)
     np.testing.assert_array_equal(swapped, picture[:, :, ::-1])
+
+
+def test_every_map_of_opencv_is_there_and_is_opencvs() -> None:
+    names = {name.removeprefix("COLORMAP_").lower() for name in dir(cv2) if name.startswith("COLORMAP_")}
+    choices = all_ops()["colormap"].Params.model_json_schema()["properties"]["map"]["enum"]
+    assert set(choices) == names
+    picture = noise(31, 47, 3)
+    grey = run(step_of("grayscale"), picture)
+    for name in choices:
+        expected = cv2.applyColorMap(grey, getattr(cv2, f"COLORMAP_{name.upper()}"))
+        for given_picture in (picture, grey):
+            np.testing.assert_array_equal(run(step_of(f"colormap(map={name!r})"), given_picture), expected)
+
+
+@pytest.mark.parametrize("height", [1, 2, 3, 5])
+def test_bands_of_a_colormap_do_not_show(monkeypatch: pytest.MonkeyPatch, height: int) -> None:
+    monkeypatch.setattr(colormap_module, "_BAND_PIXELS", 2 * 29)
+    for channels in (1, 3):
+        check(step_of("colormap(map='jet')"), noise(height, 29, channels))
+
+
+def test_a_grid_written_out() -> None:
+    step = step_of("overlay_grid(spacing=4, thickness=1, color='#ff0000', opacity=0.5)")
+    picture = np.full((6, 7, 3), 100, np.uint8)
+    drawn = run(step, picture)
+    line = np.zeros((6, 7), bool)
+    line[[0, 4]] = True
+    line[:, [0, 4]] = True
+    assert (drawn[line] == [50, 50, 178]).all(), "a crossing is drawn once"
+    assert (drawn[~line] == 100).all()
+    assert (run(step, picture[:, :, 0])[line] == (100 + 76) // 2).all()
+
+
+def test_opacity_from_nothing_to_all() -> None:
+    picture = noise(31, 47, 3)
+    for text in ("overlay_grid(opacity=0)", "overlay_grid(opacity=0, spacing=4, thickness=64)"):
+        np.testing.assert_array_equal(run(step_of(text), picture), picture)
+    covered = run(step_of("overlay_grid(opacity=1, spacing=4, thickness=4, color='#010203')"), picture)
+    assert (covered == [3, 2, 1]).all()
