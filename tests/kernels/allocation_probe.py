@@ -58,6 +58,11 @@ CHAINS = {
         f"letterbox(width=2048, height=2048, fill='#0000{how}', interpolation='{name}')"
         for how, name in ((10, "nearest"), (20, "linear"), (30, "linear"), (40, "linear"))
     ],
+    # Other parameters for each frame: the maps are made again where they lie.
+    "warps": [
+        f"warp_affine(matrix=[0.9, {i / 10}, 3, -0.2, 1.1, 5], width=1280, height=720) | rotate_angle(degrees={i})"
+        for i in range(FRAMES)
+    ],
     "resize with weights of our own": ["resize(width=2048, height=2049)"] * FRAMES,
 }  # fmt: skip
 

@@ -37,7 +37,7 @@ static Index threadIdx;
 """
 
 
-_HEADERS = ("common", "pixel", "resample")
+_HEADERS = ("common", "pixel", "resample", "sampling")
 
 
 def build(compiler: str, folder: Path) -> ctypes.CDLL:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
 import pytest
 
+from kernels import sampling
 from kernels.chain import Step, parse_chain
+from kernels.errors import InputError
 from kernels.image import MAX_SIDE_PX, Pixels, Shape
 from kernels.op import Scratch
 from kernels.ops.letterbox import placement
+from tests.kernels.oracles import oracle_op
 
 
 def step_of(text: str) -> Step:
@@ -100,3 +105,104 @@ def test_b27_a_smaller_picture_leaves_nothing_of_the_one_before() -> None:
     assert (result[:, 20:60] == 0).all()
     assert (result[:, :20] == (0x30, 0x20, 0x10)).all()
     assert (result[:, 60:] == (0x30, 0x20, 0x10)).all()
+
+
+SINGULAR = ("[1, 2, 0, 2, 4, 0]", "[0, 0, 0, 0, 0, 0]", "[1e-6, 0, 0, 0, 1e-6, 0]", "[1e-5, 0, 1e6, 0, 1, 0]")
+
+
+@pytest.mark.parametrize("matrix", SINGULAR)
+def test_a_matrix_without_a_way_back_is_refused(matrix: str) -> None:
+    with pytest.raises(InputError, match="singular") as caught:
+        parse_chain(f"warp_affine(matrix={matrix})")
+    assert caught.value.field == "chain[0].params.matrix"
+
+
+def test_moving_by_whole_pixels_is_a_copy() -> None:
+    picture = noise(20, 30)
+    moved = run(picture, "warp_affine(matrix=[1, 0, 10, 0, 1, -5], fill='#010203')")
+    np.testing.assert_array_equal(moved[:15, 10:], picture[5:, :20])
+    assert (moved[15:] == (3, 2, 1)).all()
+    assert (moved[:, :10] == (3, 2, 1)).all()
+
+
+@pytest.mark.parametrize("interpolation", ["nearest", "linear"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_quarter_turns_of_a_square_by_an_angle_are_quarter_turns(channels: int, interpolation: str) -> None:
+    for side in (1, 8, 31):
+        picture = noise(side, side, channels)
+        for degrees in (-360, -90, 0, 90, 180, 270):
+            turned = run(picture, f"rotate_angle(degrees={degrees}, interpolation={interpolation!r})")
+            np.testing.assert_array_equal(turned, run(picture, f"rotate(degrees={degrees % 360})"))
+
+
+SMOOTH: Pixels = cv2.GaussianBlur(noise(90, 130), (0, 0), 4).astype(np.uint8)
+
+
+def near(result: Pixels, expected: Any) -> None:
+    """Apart from borders, where methods differ: one level for weights of another precision."""
+    difference = cv2.absdiff(result, expected)
+    assert np.quantile(difference, 0.97) <= 1
+    assert difference.mean() < 0.6
+
+
+def test_warps_are_opencvs() -> None:
+    """A second opinion on directions and centres, with OpenCV's own precision."""
+    matrix = [0.9, 0.3, 4.5, -0.25, 1.1, 7.25]
+    opencv = np.array(matrix).reshape(2, 3)
+    for border, code in (("constant", cv2.BORDER_CONSTANT), ("reflect_101", cv2.BORDER_REFLECT_101)):
+        result = run(SMOOTH, f"warp_affine(matrix={matrix}, border={border!r})")
+        near(result, cv2.warpAffine(SMOOTH, opencv, (130, 90), flags=cv2.INTER_LINEAR, borderMode=code))
+        assert run(SMOOTH, f"warp_affine(matrix={matrix}, width=50, height=200)").shape == (200, 50, 3)
+        turn = cv2.getRotationMatrix2D((64.5, 44.5), -17.5, 1.25)
+        result = run(SMOOTH, f"rotate_angle(degrees=17.5, scale=1.25, border={border!r})")
+        near(result, cv2.warpAffine(SMOOTH, turn, (130, 90), flags=cv2.INTER_LINEAR, borderMode=code))
+
+
+FAR = ("[1, 0, 1e6, 0, 1, -1e6]", "[4e-5, 0, 0, 0, 4e-5, 0]", "[1e6, 0, 0, 0, 1e6, 0]", "[1, 1e4, 0, 1e4, 1, 5e5]")
+
+
+@pytest.mark.parametrize("border", ["constant", "replicate", "reflect_101"])
+@pytest.mark.parametrize("size", [(1, 1), (1, 7), (2, 2), (40, 3)])
+def test_points_however_far_away_are_what_the_border_says(size: tuple[int, int], border: str) -> None:
+    for matrix in FAR:
+        for interpolation in ("nearest", "linear"):
+            step = step_of(f"warp_affine(matrix={matrix}, border={border!r}, interpolation={interpolation!r})")
+            for channels in (1, 3):
+                picture = noise(*size, channels)
+                expected = oracle_op("warp_affine", picture, step.params.model_dump())
+                np.testing.assert_array_equal(run(picture, str(step)), expected)
+
+
+def test_the_map_is_made_once_and_again_when_anything_it_depends_on_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = 0
+    fill_map = sampling._fill_map
+
+    def counted(*args: Any) -> None:
+        nonlocal made
+        made += 1
+        fill_map(*args)
+
+    monkeypatch.setattr(sampling, "_fill_map", counted)
+    scratch = Scratch()
+    texts = [
+        "rotate_angle(degrees=10)", "rotate_angle(degrees=20)", "rotate_angle(degrees=20, scale=2)",
+        "rotate_angle(degrees=20, interpolation='nearest')", "rotate_angle(degrees=20, border='reflect_101')",
+        "warp_affine(matrix=[1, 0.5, 0, 0, 1, 0])", "warp_affine(matrix=[1, 0.5, 0, 0, 1, 0], height=17)",
+    ]  # fmt: skip
+    for number, text in enumerate([*texts, *texts], start=1):
+        for picture in (noise(31, 47), noise(31, 47, 1)):  # of the same size: one map
+            step = step_of(text)
+            expected = oracle_op(step.op.name, picture, step.params.model_dump())
+            np.testing.assert_array_equal(run(picture, text, scratch), expected)
+        assert made == min(number, 12)  # the warps' two maps were still there
+    run(noise(32, 47), texts[0], scratch)
+    assert made == 13
+    run(noise(31, 47), f"{texts[0][:-1]}, fill='#ffffff')", Scratch())
+    assert made == 14  # nothing is shared between executors
+
+
+def test_a_moving_slider_keeps_two_maps_and_no_more() -> None:
+    scratch, picture = Scratch(), noise(64, 48)
+    for degrees in range(5):
+        run(picture, f"rotate_angle(degrees={degrees})", scratch)
+    assert len([name for name in scratch._buffers if name.endswith(".pixels")]) == 2

