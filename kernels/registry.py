@@ -80,7 +80,7 @@ def load_class(kind: str, module_name: str, base: type[Any]) -> type[Any]:
         raise PluginError(kind, module_name, file, _line_in(file, error), reason) from error
     classes = list(dict.fromkeys(classes_of(module, base)))  # a second name for a class is no second class
     if len(classes) != 1:
-        names = f": {', '.join(c.__name__ for c in classes)}" if classes else f" class derived from {base.__name__}"
+        names = f": {', '.join(c.__name__ for c in classes)}" if classes else f" classes derived from {base.__name__}"
         reason = f"must define exactly one {kind}, found {len(classes)}{names}"
         line = line_of(classes[1]) if classes else None
         raise PluginError(kind, module_name, _file_of(module_name), line, reason)
