@@ -179,19 +179,21 @@ def _tiles(plan: Plan, number: int) -> Iterator[str]:
     yield f"                    shared_memory + {tables_bytes(plan, one)} + pass.buffer_bytes}};"
     yield f"const int across = (pass.size.width + {width - 1}) / {width};"
     yield "const int tiles = across * ((pass.size.height + TILE_ROWS - 1) / TILE_ROWS);"
-    if gathers:
+    source = "pass.src" if number else "f.planes[0]"  # the first pass reads the slot
+    if gathers and number:
         yield "wait_for_rows(f, pass.needed, 0, pass.src_size.height);"
     yield "for (int index = worker; index < tiles; index += pass.workers) {"
     yield f"  const Tile tile{{index % across * {width}, index / across * TILE_ROWS, pass.size}};"
     yield "  int halo = pass.halo;"
     channels, current = plan.pictures[one.first].format.channels, 0
-    if gathers:
+    if gathers or not number:
         # What the tile before left is read until here.
         yield "  __syncthreads();"
     else:
         yield "  wait_for_rows(f, pass.needed, tile.y0 - halo, tile.y0 + TILE_ROWS + halo);"
+    if not gathers:
         yield f"  Buffer<{channels}, {width}> b0(pass, memory[0]);"
-        yield f"  load_tile<{channels}, {width}>(pass, tile, b0);"
+        yield f"  load_tile<{channels}, {width}>(pass, tile, {source}, b0);"
     buffer, table, stencil = 0, 0, 0
     for stage in stages(plan, one):
         post = "AsTheyAre{}"
@@ -214,7 +216,7 @@ def _tiles(plan: Plan, number: int) -> Iterator[str]:
             if op.kind is OpKind.STENCIL:
                 yield f"  halo -= {radius};"
             if op.kind is OpKind.GATHER:
-                picture = f"Picture<{channels}>{{pass.src, pass.src_stride, pass.src_size}}"
+                picture = f"Picture<{channels}>{{{source}, pass.src_stride, pass.src_size}}"
                 yield f"  Buffer<{after}, {width}> b0(pass, memory[0]);"
             else:
                 picture = f"{old}.picture(tile)"

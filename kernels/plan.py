@@ -81,25 +81,39 @@ def unfused(plan: Plan) -> Plan:
     return replace(plan, passes=_passes(plan.ops, False, plan.result.strides[0] % WORD == 0))
 
 
-def _passes(ops: Sequence[AnyOp], fuse: bool, whole_words: bool) -> tuple[Pass, ...]:
+def reads_in_place(plan: Plan) -> Plan:
+    """The same without an ingest where passes can read the slot themselves: halos twice, but one picture less.
+
+    For slots in memory that the GPU reads as quickly as its own. Sources of whole words a row, BGR8 and GRAY8.
+    """
+    source = plan.source
+    whole = source.format.is_working and source.strides[0] % WORD == 0 and source.offsets[0] % WORD == 0
+    if not (whole and plan.ops):
+        return plan
+    return replace(plan, passes=_passes(plan.ops, True, plan.result.strides[0] % WORD == 0, ingest=False))
+
+
+def _passes(ops: Sequence[AnyOp], fuse: bool, whole_words: bool, ingest: bool = True) -> tuple[Pass, ...]:
     """The first point ops go with the ingest; a pass over tiles takes ops while their windows stay small together.
 
     What counts is the largest window that an op's parameters may ask for: a slider never changes the passes. A gather
     may read any row, so it starts a pass; what follows is computed from its pixels around the tile as well.
     """
-    ends = [0]
-    while fuse and ends[0] < len(ops) and ops[ends[0]].kind is OpKind.POINT:
-        ends[0] += 1
-    halo = 0
-    for index in range(ends[0], len(ops)):
+    ends: list[int] = []
+    if ingest:
+        ends.append(0)
+        while fuse and ends[0] < len(ops) and ops[ends[0]].kind is OpKind.POINT:
+            ends[0] += 1
+    halo, ingests = 0, len(ends)
+    for index in range(ends[0] if ends else 0, len(ops)):
         op = ops[index]
         radius = op.max_radius if op.kind is OpKind.STENCIL else 0
-        if len(ends) > 1 and fuse and op.kind is not OpKind.GATHER and halo + radius <= MAX_HALO_PX:
+        if len(ends) > ingests and fuse and op.kind is not OpKind.GATHER and halo + radius <= MAX_HALO_PX:
             ends[-1], halo = index + 1, halo + radius
         else:
             ends.append(index + 1)
             halo = radius
-    kinds = [PassKind.INGEST] + [PassKind.TILES] * (len(ends) - 1)
+    kinds = [PassKind.INGEST] * ingests + [PassKind.TILES] * (len(ends) - ingests)
     starts = [0, *ends[:-1]]
     passes = [Pass(*what, False) for what in zip(kinds, starts, ends, strict=True)]
     if whole_words:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ from kernels.formats import yuv_coefficients
 from kernels.image import ImageSpec, ImageView, align_up
 from kernels.memory import DeviceMemory
 from kernels.op import MorphologyOp, OpKind, OpParams, SeparableOp
-from kernels.plan import Pass, PassKind, Plan
+from kernels.plan import Pass, PassKind, Plan, reads_in_place
 
 if TYPE_CHECKING:
     from kernels.device import CudaDevice
@@ -40,9 +41,10 @@ _SEGMENT_PX, _SEGMENT_ROWS = 512, 2
 _SLACK_ROWS = 3  # a group of four rows may reach beyond a tile
 _MAX_STENCILS = 16
 _BLOCKS_PER_MULTIPROCESSOR = 4  # what the kernel's registers are limited for
-# What fills the link, measured (DESIGN.md); the rest of the multiprocessors is left to whoever computes meanwhile.
-_READ_BLOCKS = 64
+# What fills the link, and computes as fast as it brings rows, measured (DESIGN.md); more only stand in each other's way.
+_READ_BLOCKS = 96
 _WRITE_BLOCKS = 32
+_COMPUTING_BLOCKS_PER_MULTIPROCESSOR = 2
 
 
 class _Rows(ctypes.Structure):
@@ -109,16 +111,25 @@ _cubin = lru_cache(maxsize=32)(compile_cubin)
 
 
 class CudaExecutor:
-    """One plan on a stream of its own. See :class:`kernels.device.Executor`."""
+    """One plan on a stream of its own. See :class:`kernels.device.Executor`.
 
-    def __init__(self, device: CudaDevice, plan: Plan, wait: WaitMode) -> None:
+    ``change`` puts another way to the same result in the plan's place.
+    """
+
+    def __init__(
+        self, device: CudaDevice, plan: Plan, wait: WaitMode, change: Callable[[Plan], Plan] | None = None
+    ) -> None:
         from cupy.cuda import Stream, driver, function
 
         self.plan = plan
+        if change is None and device.integrated:
+            # The GPU's own memory is no quicker than the slots: a picture more only costs bandwidth.
+            change = reads_in_place
+        self._plan = change(plan) if change else plan
         self._device = device
         self._block = wait == "block"
         self._launch = driver.launchKernel
-        cubin = _cubin(generate(plan), device.architecture)
+        cubin = _cubin(generate(self._plan), device.architecture)
         with cuda_errors("cuModuleLoadData"):
             self._module = function.Module()
             self._module.load(cubin)
@@ -143,7 +154,7 @@ class CudaExecutor:
 
     def _allocate(self) -> None:
         """Memory of the plan's block, the counters (zero), and each picture between two passes."""
-        plan, ledger = self.plan, self._device.ledger
+        plan, ledger = self._plan, self._device.ledger
         self._block_bytes = params_offset(plan, len(plan.ops))
         pictures = [plan.pictures[one.last] for one in plan.passes if not one.to_result]
         counters = [-(-picture.height // _BAND_ROWS) for picture in pictures]
@@ -210,7 +221,7 @@ class CudaExecutor:
         """Put these parameter values, and what follows from them, behind the frames that are under way."""
         from cupy.cuda import driver, runtime
 
-        plan = self.plan
+        plan = self._plan
         block = bytearray(self._block_bytes)
         passes: list[_AnyPass] = []
         shared = [self._pass_shared_bytes(one, params) for one in plan.passes]
@@ -243,37 +254,40 @@ class CudaExecutor:
         self._applied = params
 
     def _put(self, block: bytearray, op: int, constants: bytes) -> None:
-        at = params_offset(self.plan, op)
+        at = params_offset(self._plan, op)
         assert len(constants) <= OP_BYTES
         block[at : at + len(constants)] = constants
 
     def _share_blocks(self, shared_bytes: int) -> list[int]:
         """How many blocks work for each pass: all fit the device at once, and no pass has more than it has work."""
-        plan, device = self.plan, self._device
+        plan, device = self._plan, self._device
         fit = max(1, min(_BLOCKS_PER_MULTIPROCESSOR, device.shared_bytes // (shared_bytes + 1024)))
         room = device.multiprocessors * fit
-        tile_passes = sum(one.kind is PassKind.TILES for one in plan.passes)
-        readers, writers = min(_READ_BLOCKS, room // 4), min(_WRITE_BLOCKS, room // 4)
-        computing = (room - readers - writers) // max(tile_passes, 1)
+        kinds = [one.kind for one in plan.passes]
+        readers = min(_READ_BLOCKS, room // 4) if PassKind.INGEST in kinds else 0
+        writers = min(_WRITE_BLOCKS, room // 4) if PassKind.EGRESS in kinds else 0
+        computing = (room - readers - writers) // max(kinds.count(PassKind.TILES), 1)
+        if readers:
+            computing = min(computing, device.multiprocessors * _COMPUTING_BLOCKS_PER_MULTIPROCESSOR)
         most = {PassKind.INGEST: readers, PassKind.TILES: computing, PassKind.EGRESS: writers}
         return [max(1, min(most[one.kind], self._work(one))) for one in plan.passes]
 
     def _work(self, one: Pass) -> int:
         """Into how many pieces a pass cuts its picture."""
-        picture = self.plan.pictures[one.last]
+        picture = self._plan.pictures[one.last]
         if one.kind is PassKind.INGEST:
             return -(-picture.width // _SEGMENT_PX) * -(-picture.height // _SEGMENT_ROWS)
         if one.kind is PassKind.TILES:
-            return -(-picture.width // tile_width_px(self.plan, one)) * -(-picture.height // _BAND_ROWS)
-        return -(-self.plan.result.nbytes // (64 * _THREADS))
+            return -(-picture.width // tile_width_px(self._plan, one)) * -(-picture.height // _BAND_ROWS)
+        return -(-self._plan.result.nbytes // (64 * _THREADS))
 
     def _radii(self, one: Pass, params: tuple[OpParams, ...]) -> list[int]:
-        ops = self.plan.ops
+        ops = self._plan.ops
         return [ops[i].radius(params[i]) for i in range(one.first, one.last) if ops[i].kind is OpKind.STENCIL]
 
     def _geometry(self, one: Pass, params: tuple[OpParams, ...]) -> tuple[int, int, int]:
         """Halo and margin of a tile in pixels, and the bytes of each of its two buffers (tile.cuh, stencil.cuh)."""
-        plan, radii = self.plan, self._radii(one, params)
+        plan, radii = self._plan, self._radii(one, params)
         halo = sum(radii)
         margin = align_up(halo + 4 * (len(radii) + 1), 16)
         width = tile_width_px(plan, one)
@@ -300,18 +314,18 @@ class CudaExecutor:
             if one.kind is PassKind.INGEST
             else 2 * self._geometry(one, params)[2]
         )
-        return tables_bytes(self.plan, one) + buffers
+        return tables_bytes(self._plan, one) + buffers
 
     def _rows(self, number: int) -> _Rows:
         """How the picture that pass ``number`` makes is handed over."""
-        plan = self.plan
+        plan = self._plan
         one = plan.passes[number]
         picture = plan.pictures[one.last]
         width = _SEGMENT_PX if one.kind is PassKind.INGEST else tile_width_px(plan, one)
         return _Rows(self._finished[number], -(-picture.width // width), picture.height)
 
     def _make_pass(self, number: int, params: tuple[OpParams, ...], workers: int) -> _AnyPass:
-        plan = self.plan
+        plan = self._plan
         one = plan.passes[number]
         before, after = plan.pictures[one.first], plan.pictures[one.last]
         made = _Rows() if one.to_result else self._rows(number)
@@ -326,7 +340,10 @@ class CudaExecutor:
             )  # fmt: skip
             ingest.strides[: len(source.strides)] = source.strides
             return ingest
-        src, needed = self._scratch[number - 1], self._rows(number - 1)
+        if number:
+            src, src_stride, needed = self._scratch[number - 1], before.strides[0], self._rows(number - 1)
+        else:
+            src, src_stride, needed = 0, plan.source.strides[0], _Rows()
         if one.kind is PassKind.EGRESS:
             row_bytes = plan.result.strides[0]
             return _EgressPass(
@@ -335,7 +352,7 @@ class CudaExecutor:
             )  # fmt: skip
         halo, margin, buffer_bytes = self._geometry(one, params)
         tiles = _TilePass(
-            src=src, dst=dst, src_stride=before.strides[0], dst_stride=dst_stride,
+            src=src, dst=dst, src_stride=src_stride, dst_stride=dst_stride,
             src_size=(before.width, before.height), size=(after.width, after.height),
             needed=needed, made=made, workers=workers, halo=halo, margin=margin, buffer_bytes=buffer_bytes,
         )  # fmt: skip

@@ -12,6 +12,14 @@ __device__ __forceinline__ int clamp_to(int value, int low, int high) { return m
 
 __device__ __forceinline__ uint32 saturate8(int value) { return clamp_to(value, 0, 255); }
 
+// Divides numbers below 2^16 by one below 2^16: a multiplication, where `/` by a run-time number takes twenty instructions.
+struct Divider {
+  uint32 divisor, reciprocal;
+  __device__ __forceinline__ explicit Divider(int by) : divisor(by), reciprocal(0xffffffffu / by + 1) {}
+  __device__ __forceinline__ int quotient(int of) const { return divisor == 1 ? of : __umulhi(of, reciprocal); }
+  __device__ __forceinline__ int rest(int of, int quotient) const { return of - quotient * divisor; }
+};
+
 // BORDER_REFLECT_101 (gfedcb|abcdefgh|gfedcba), iterated where the picture is smaller than the window.
 __device__ __forceinline__ int reflect101(int index, int size) {
   if (size == 1) return 0;

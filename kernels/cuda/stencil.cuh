@@ -34,8 +34,9 @@ __device__ __forceinline__ void separable_tile(const Buffer<CHANNELS, WIDTH>& pi
   const auto tap = [&](int k) -> uint32 { return RADIUS ? kept[RADIUS ? k : 0] : taps.tap[k]; };
 
   const int columns = sums_pitch / 4;
+  const Divider by_columns(columns);
   for (int i = threadIdx.x; i < columns * groups; i += THREADS) {
-    const int row = i / columns * QUAD_ROWS, q = i % columns;
+    const int group = by_columns.quotient(i), row = group * QUAD_ROWS, q = by_columns.rest(i, group);
     const uint8* from = picture.data + (row - halo - radius) * picture.pitch - side + 4 * q;
     uint32 even[QUAD_ROWS] = {}, odd[QUAD_ROWS] = {};
 #pragma unroll
@@ -56,8 +57,9 @@ __device__ __forceinline__ void separable_tile(const Buffer<CHANNELS, WIDTH>& pi
   __syncthreads();
 
   const int quads = (WIDTH * CHANNELS + 2 * made) / 4;
+  const Divider by_quads(quads);
   for (int i = threadIdx.x; i < rows * quads; i += THREADS) {
-    const int row = i / quads, q = i % quads;
+    const int row = by_quads.quotient(i), q = by_quads.rest(i, row);
     const uint16* from = sums + row * sums_pitch + 4 * q;
     uint32 sum[4] = {};
     if constexpr (RADIUS > 0) {
@@ -144,8 +146,9 @@ __device__ __forceinline__ void morphology(const Buffer<CHANNELS, WIDTH>& pictur
                                            Extremum extremum, Post post) {
   const int made = up4(halo * CHANNELS), side = made + up4(radius * CHANNELS);
   const int rows = TILE_ROWS + 2 * halo, pitch = WIDTH * CHANNELS + 2 * side, columns = pitch / 4;
+  const Divider by_columns(columns);
   for (int i = threadIdx.x; i < columns * rows; i += THREADS) {
-    const int row = i / columns, q = i % columns;
+    const int row = by_columns.quotient(i), q = by_columns.rest(i, row);
     const uint8* from = picture.data + (row - halo - radius) * picture.pitch - side + 4 * q;
     uint32 four = *reinterpret_cast<const uint32*>(from);
     for (int k = 1; k <= 2 * radius; ++k)
@@ -154,8 +157,9 @@ __device__ __forceinline__ void morphology(const Buffer<CHANNELS, WIDTH>& pictur
   }
   __syncthreads();
   const int quads = (WIDTH * CHANNELS + 2 * made) / 4;
+  const Divider by_quads(quads);
   for (int i = threadIdx.x; i < rows * quads; i += THREADS) {
-    const int row = i / quads, q = i % quads;
+    const int row = by_quads.quotient(i), q = by_quads.rest(i, row);
     const uint8* from = spare + row * pitch + (side - made) - radius * CHANNELS + 4 * q;
     uint32 four = four_at(from);
     for (int k = 1; k <= 2 * radius; ++k) four = extremum(four, four_at(from + k * CHANNELS));
@@ -194,8 +198,10 @@ __device__ __forceinline__ void window(const Buffer<CHANNELS, WIDTH>& in, const 
   const int made = up4(halo * CHANNELS);
   const int quads = (WIDTH * CHANNELS + 2 * made) / 4;
   const int groups = (TILE_ROWS + 2 * halo + QUAD_ROWS - 1) / QUAD_ROWS;
+  const Divider by_quads(quads);
   for (int i = threadIdx.x; i < groups * quads; i += THREADS) {
-    const int first = i / quads * QUAD_ROWS - halo, column = i % quads * 4 - made;
+    const int group = by_quads.quotient(i);
+    const int first = group * QUAD_ROWS - halo, column = by_quads.rest(i, group) * 4 - made;
     const uint8* from = in.data + first * in.pitch + column;
     Patch<CHANNELS, RADIUS> patch;
     if constexpr (RADIUS > 0) {
@@ -231,9 +237,11 @@ __device__ __forceinline__ void window(const Buffer<CHANNELS, WIDTH>& in, const 
 template <int CHANNELS, int WIDTH>
 __device__ __forceinline__ void look_up(const Buffer<CHANNELS, WIDTH>& picture, int halo, const uint8* table) {
   const int side = up4(halo * CHANNELS), quads = (WIDTH * CHANNELS + 2 * side) / 4;
+  const Divider by_quads(quads);
   for (int i = threadIdx.x; i < (TILE_ROWS + 2 * halo) * quads; i += THREADS) {
+    const int row = by_quads.quotient(i);
     uint32* four =
-        reinterpret_cast<uint32*>(picture.data + (i / quads - halo) * picture.pitch + i % quads * 4 - side);
+        reinterpret_cast<uint32*>(picture.data + (row - halo) * picture.pitch + by_quads.rest(i, row) * 4 - side);
     *four = lookup4(table, *four);
   }
   __syncthreads();

@@ -51,15 +51,17 @@ struct Buffer {
 
 __device__ __forceinline__ int up4(int value) { return (value + 3) & ~3; }
 
-// Loads the tile and the pass's halo around it from device memory that earlier passes of this launch wrote.
+// Loads the tile and the pass's halo around it, past the L1 cache, as earlier passes of this launch wrote what it reads.
 template <int CHANNELS, int WIDTH>
-__device__ __forceinline__ void load_tile(const TilePass& p, const Tile& tile, const Buffer<CHANNELS, WIDTH>& to) {
+__device__ __forceinline__ void load_tile(const TilePass& p, const Tile& tile, const uint8* src,
+                                          const Buffer<CHANNELS, WIDTH>& to) {
   const int row_bytes = tile.size.width * CHANNELS, side = (p.halo * CHANNELS + WORD - 1) / WORD * WORD;
   const int words = (WIDTH * CHANNELS + 2 * side) / WORD, rows = TILE_ROWS + 2 * p.halo;
   const int end = min(tile.y0 + TILE_ROWS + p.halo, tile.size.height + p.halo) - tile.y0 + p.halo;
+  const Divider by_words(words);
   for (int i = threadIdx.x; i < words * min(rows, end); i += THREADS) {
-    const int r = i / words, byte = (i - r * words) * WORD - side;
-    const uint8* row = p.src + (long long)reflect101(tile.y0 + r - p.halo, tile.size.height) * p.src_stride;
+    const int r = by_words.quotient(i), byte = by_words.rest(i, r) * WORD - side;
+    const uint8* row = src + (long long)reflect101(tile.y0 + r - p.halo, tile.size.height) * p.src_stride;
     const int first = tile.x0 * CHANNELS + byte;
     if (first >= row_bytes + p.halo * CHANNELS) continue;  // right of every window that is kept
     uint8* out = to.data + (r - p.halo) * to.pitch + byte;
