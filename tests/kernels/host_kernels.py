@@ -32,6 +32,7 @@ using std::min;
 struct uint4 { unsigned x, y, z, w; };
 template <class T> T __ldcs(const T* address) { return *address; }
 template <class T> void __stcs(T* address, T value) { *address = value; }
+inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
 struct Index { unsigned x; };
 static Index threadIdx;
 """
