@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from kernels.op import MorphologyOp, OpKind, PixelOp, SeparableOp, TableOp, WindowOp
+from kernels.op import MorphologyOp, OpKind, PixelOp, SeparableOp, TableOp, TemporalOp, WindowOp
 from kernels.plan import Pass, PassKind, Plan
 
 KERNEL_NAME = "frame"
@@ -15,6 +15,7 @@ KERNEL_NAME = "frame"
 PASS_BYTES = 256
 OP_BYTES = 1024
 TABLE_BYTES = 256
+STATE_AT = OP_BYTES - 8  # in an op's block: the address of what a temporal op remembers
 
 
 @cache
@@ -81,7 +82,9 @@ def generate(plan: Plan) -> str:
     """The CUDA C++ text of a plan; the same for all sizes (whole words or not) and parameter values."""
     parts = [f'#include "{name}"' for name in headers()]
     # #line makes the compiler name the op's own file and line in its messages.
-    sources = {op.name: op.cuda_source for op in plan.ops if isinstance(op, (WindowOp, PixelOp, SeparableOp))}
+    sources = {
+        op.name: op.cuda_source for op in plan.ops if isinstance(op, (WindowOp, PixelOp, SeparableOp, TemporalOp))
+    }
     parts.extend(f'#line 1 "ops/{name}.py"\n{text.strip(chr(10))}' for name, text in sources.items() if text)
     parts.append('#line 1 "generated"')
     for index, one in enumerate(plan.passes):
@@ -206,6 +209,24 @@ def _tiles(plan: Plan, number: int) -> Iterator[str]:
             yield f"  look_up<{channels}, {width}>(b{buffer}, halo, {post}.table);"
             continue
         op = plan.ops[stage.op]
+        if isinstance(op, TemporalOp):
+            after = plan.pictures[stage.op + 1].format.channels
+            old = f"b{buffer}"
+            if after != channels:
+                buffer, current = buffer + 1, 1 - current
+                yield f"  Buffer<{after}, {width}> b{buffer}(pass, memory[{current}]);"
+            state = f"{op.name}_state<{channels}>"
+            address = f"f.plan + {params_offset(plan, stage.op) + STATE_AT}"
+            yield f"  update_pixels<{channels}, {after}>({old}.picture(tile), b{buffer}.data, b{buffer}.pitch,"
+            yield f"      tile.x0, tile.y0, {width}, TILE_ROWS, *reinterpret_cast<{state}* const*>({address}),"
+            yield f"      [&](const uint8* in, {state}& state, int x, int y, Size size, uint8* out) {{"
+            yield f"        {op.name}<{channels}>(in, state, f.number == 1, x, y, size, p{stage.op}, out);"
+            yield "      });"
+            yield "  __syncthreads();"
+            channels = after
+            if stage.tables:
+                yield f"  look_up<{channels}, {width}>(b{buffer}, halo, {post}.table);"
+            continue
         radius = f"pass.radius[{stencil}]"
         if op.kind is OpKind.STENCIL:
             stencil += 1

@@ -1,12 +1,13 @@
 """What an operation is: parameters, a CUDA form and a CPU form, all in one file of :mod:`kernels.ops`.
 
-An op is stateless; one instance serves every camera. Its result is defined exactly (see DESIGN.md): 8 bit in, 8 bit
-out, round half up, saturate, border reflect-101. How its CUDA form looks depends on the base class it takes:
+An op object is stateless; one instance serves every camera. Its result is defined exactly (see DESIGN.md): 8 bit in,
+8 bit out, round half up, saturate, border reflect-101. How its CUDA form looks depends on the base class it takes:
 
 * :class:`TableOp` — point op on single values: a 256-entry table, the same bytes on CPU and GPU.
 * :class:`SeparableOp` — symmetric stencil with integer taps, the same along both axes.
 * :class:`MorphologyOp` — least and greatest values of a square window.
 * :class:`WindowOp` — any other stencil: a CUDA function of the values around a pixel.
+* :class:`TemporalOp` — a point op that remembers earlier frames.
 * :class:`PixelOp` — whole pixels of a result that may have another size or other channels.
 """
 
@@ -33,6 +34,7 @@ class OpKind(Enum):
     POINT = "point"
     STENCIL = "stencil"
     GATHER = "gather"
+    TEMPORAL = "temporal"
 
 
 class OpParams(BaseModel):
@@ -45,9 +47,10 @@ P = TypeVar("P", bound=OpParams)
 
 
 class Scratch:
-    """Small CPU buffers that an op keeps between frames, by name. Not thread-safe: one per executor."""
+    """CPU buffers that ops keep between frames, by name. Not thread-safe: one per executor, or per ``TemporalOp``."""
 
     def __init__(self) -> None:
+        self.frames = 0  # how many a ``TemporalOp`` has seen: at 0 its arrays hold nothing yet
         self._buffers: dict[str, Pixels] = {}
         self._arrays: dict[str, npt.NDArray[Any]] = {}
 
@@ -122,6 +125,28 @@ class TableOp(Op[P]):
 
     def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
         cv2.LUT(src, self.table(params), dst=dst)
+
+
+class TemporalOp(Op[P]):
+    """A point op that remembers something of each pixel: what it has seen there before.
+
+    ``cuda_source`` defines ``struct NAME_params`` (at most 1008 bytes), ``template <int CHANNELS> struct NAME_state``
+    of ``state_bytes`` bytes, and ``template <int CHANNELS> __device__ void NAME(const uint8* in,
+    NAME_state<CHANNELS>& state, bool first, int x, int y, Size size, const NAME_params& p, uint8* out)``: ``in`` are
+    the channels of pixel (x, y); at the ``first`` frame the state holds nothing. What is remembered outlives changes
+    of parameters; with another size, format or chain it starts anew. ``run_cpu`` keeps it in arrays of ``scratch``,
+    which is the op's own.
+    """
+
+    kind = OpKind.TEMPORAL
+    cuda_source: ClassVar[str]
+
+    @abstractmethod
+    def state_bytes(self, channels: int) -> int:
+        """Bytes that are remembered of each pixel of a picture with so many channels, on the device."""
+
+    def radius(self, params: P) -> int:
+        return 0
 
 
 class SeparableOp(Op[P]):

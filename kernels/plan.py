@@ -97,22 +97,27 @@ def _passes(ops: Sequence[AnyOp], fuse: bool, whole_words: bool, ingest: bool = 
     """The first point ops go with the ingest; a pass over tiles takes ops while their windows stay small together.
 
     What counts is the largest window that an op's parameters may ask for: a slider never changes the passes. A gather
-    may read any row, so it starts a pass; what follows is computed from its pixels around the tile as well.
+    may read any row, so it starts a pass; what follows is computed from its pixels around the tile as well. Behind a
+    temporal op a stencil starts a pass.
     """
     ends: list[int] = []
     if ingest:
         ends.append(0)
         while fuse and ends[0] < len(ops) and ops[ends[0]].kind is OpKind.POINT:
             ends[0] += 1
-    halo, ingests = 0, len(ends)
+    ingests = len(ends)
+    halo, room = 0, 0
     for index in range(ends[0] if ends else 0, len(ops)):
         op = ops[index]
         radius = op.max_radius if op.kind is OpKind.STENCIL else 0
-        if len(ends) > ingests and fuse and op.kind is not OpKind.GATHER and halo + radius <= MAX_HALO_PX:
+        if len(ends) > ingests and fuse and op.kind is not OpKind.GATHER and halo + radius <= room:
             ends[-1], halo = index + 1, halo + radius
         else:
             ends.append(index + 1)
-            halo = radius
+            halo, room = radius, MAX_HALO_PX
+        if op.kind is OpKind.TEMPORAL:
+            # It must see each pixel once, so nothing behind it may have pixels around the tile made as well.
+            room = halo
     kinds = [PassKind.INGEST] * ingests + [PassKind.TILES] * (len(ends) - ingests)
     starts = [0, *ends[:-1]]
     passes = [Pass(*what, False) for what in zip(kinds, starts, ends, strict=True)]

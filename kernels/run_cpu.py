@@ -9,7 +9,7 @@ from kernels.color_cpu import to_working
 from kernels.device import Completion, DoneNow
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
 from kernels.image import ImageView, Pixels
-from kernels.op import OpParams, Scratch
+from kernels.op import OpParams, Scratch, TemporalOp
 from kernels.plan import Plan
 
 
@@ -33,6 +33,8 @@ class CpuExecutor:
             raise OutOfMemoryError("host memory", sum(sizes), None, "use smaller pictures or fewer cameras") from None
         self._between: list[Pixels] = [ImageView(spec, buffers[i % 2]).plane(0) for i, spec in enumerate(between)]
         self._scratch = Scratch()
+        # What a temporal op remembers is its own, also where it comes twice.
+        self._scratches = [Scratch() if isinstance(op, TemporalOp) else self._scratch for op in plan.ops]
         self._open = True
 
     def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
@@ -52,9 +54,10 @@ class CpuExecutor:
                 to_working(source, current, self._scratch)
             else:
                 current = source.plane(0)
-            for op, values, target in zip(self.plan.ops, params, targets, strict=True):
+            for op, values, target, scratch in zip(self.plan.ops, params, targets, self._scratches, strict=True):
                 call = op.name
-                op.run_cpu(current, target, values, self._scratch)
+                op.run_cpu(current, target, values, scratch)
+                scratch.frames += 1
                 current = target
         except cv2.error as error:
             raise DeviceFailedError(f"OpenCV ({call})", error.code, error.func, False, error.err.strip()) from error
@@ -65,6 +68,7 @@ class CpuExecutor:
         self._open = False
         self._between = []
         self._scratch = Scratch()
+        self._scratches = []
 
     def _check(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> None:
         plan = self.plan

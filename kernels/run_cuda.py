@@ -16,6 +16,7 @@ from kernels.codegen import (
     KERNEL_NAME,
     OP_BYTES,
     PASS_BYTES,
+    STATE_AT,
     generate,
     params_offset,
     stages,
@@ -28,7 +29,7 @@ from kernels.errors import DeviceFailedError, InputError
 from kernels.formats import yuv_coefficients
 from kernels.image import ImageSpec, ImageView, align_up
 from kernels.memory import DeviceMemory
-from kernels.op import MorphologyOp, OpKind, OpParams, SeparableOp
+from kernels.op import MorphologyOp, OpKind, OpParams, SeparableOp, TemporalOp
 from kernels.plan import Pass, PassKind, Plan, reads_in_place
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _SEGMENT_PX, _SEGMENT_ROWS = 512, 2
 _SLACK_ROWS = 3  # a group of four rows may reach beyond a tile
 _MAX_STENCILS = 16
 _BLOCKS_PER_MULTIPROCESSOR = 4  # what the kernel's registers are limited for
-# What fills the link, and computes as fast as it brings rows, measured (DESIGN.md); more only stand in each other's way.
+# What fills the link, and computes as fast as it brings rows, measured (DESIGN.md); more are only in each other's way.
 _READ_BLOCKS = 96
 _WRITE_BLOCKS = 32
 _COMPUTING_BLOCKS_PER_MULTIPROCESSOR = 2
@@ -170,6 +171,12 @@ class CudaExecutor:
         for picture in pictures:
             self._memory.append(DeviceMemory(align_up(picture.nbytes, 256), ledger))
         self._scratch = [one.ptr for one in self._memory[1:]]
+        self._states: dict[int, int] = {}  # where the temporal ops, by their place in the chain, remember
+        for index, (op, picture) in enumerate(zip(plan.ops, plan.pictures, strict=False)):
+            if isinstance(op, TemporalOp):
+                nbytes = picture.width * picture.height * op.state_bytes(picture.format.channels)
+                self._memory.append(DeviceMemory(align_up(nbytes, 256), ledger))
+                self._states[index] = self._memory[-1].ptr
 
     def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
         plan = self.plan
@@ -255,8 +262,10 @@ class CudaExecutor:
 
     def _put(self, block: bytearray, op: int, constants: bytes) -> None:
         at = params_offset(self._plan, op)
-        assert len(constants) <= OP_BYTES
+        assert len(constants) <= (STATE_AT if op in self._states else OP_BYTES)
         block[at : at + len(constants)] = constants
+        if op in self._states:
+            block[at + STATE_AT : at + OP_BYTES] = self._states[op].to_bytes(8, "little")
 
     def _share_blocks(self, shared_bytes: int) -> list[int]:
         """How many blocks work for each pass: all fit the device at once, and no pass has more than it has work."""
@@ -289,7 +298,8 @@ class CudaExecutor:
         """Halo and margin of a tile in pixels, and the bytes of each of its two buffers (tile.cuh, stencil.cuh)."""
         plan, radii = self._plan, self._radii(one, params)
         halo = sum(radii)
-        margin = align_up(halo + 4 * (len(radii) + 1), 16)
+        # Stages work on whole quads of bytes, on either side up to six bytes more than their windows read.
+        margin = align_up(halo + 6, 16)
         width = tile_width_px(plan, one)
         channels = 384 // width
         nbytes = (_BAND_ROWS + 2 * halo + _SLACK_ROWS) * (width + 2 * margin) * channels

@@ -47,3 +47,21 @@ __device__ __forceinline__ void make_pixels(const Picture<IN>& in, uint8* out, i
     for (int w = 0; w < OUT; ++w) to[w] = words[w];
   }
 }
+
+// The same for an op that remembers something of each pixel, in `states`, row by row: it meets each pixel of the tile's part of the
+// picture once.
+template <int IN, int OUT, class State, class Function>
+__device__ __forceinline__ void update_pixels(const Picture<IN>& in, uint8* out, int pitch, int x0, int y0, int width,
+                                              int height, State* states, Function function) {
+  const int columns = min(width, in.size.width - x0), rows = min(height, in.size.height - y0);
+  for (int i = threadIdx.x; i < columns * rows; i += PIXEL_THREADS) {
+    const int row = i / columns, column = i % columns, x = x0 + column, y = y0 + row;
+    State* at = states + (long long)y * in.size.width + x;
+    State state = *at;
+    uint8 made[OUT];
+    function(in.at(x, y), state, x, y, in.size, made);
+    *at = state;
+#pragma unroll
+    for (int c = 0; c < OUT; ++c) out[row * pitch + column * OUT + c] = made[c];
+  }
+}
