@@ -14,8 +14,8 @@ class ScharrParams(OpParams):
 class Scharr(WindowOp[ScharrParams]):
     """Edge strength per channel, the same in every direction: |gx| + |gy| of the 3x3 Scharr derivatives, saturated.
 
-    gx has the weights [-3 0 3; -10 0 10; -3 0 3], gy its transpose; border reflect-101. Exact; four times as strong as
-    ``sobel``. Source: H. Scharr, "Optimal Operators in Digital Image Processing" (2000); the same integers as cv2.Scharr.
+    gx has the weights [-3 0 3; -10 0 10; -3 0 3], gy its transpose; border reflect-101. Exact; four times
+    as strong as ``sobel``. Source: H. Scharr, "Optimal Operators in Digital Image Processing" (2000); as cv2.Scharr.
     """
 
     name = "scharr"

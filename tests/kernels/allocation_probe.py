@@ -49,6 +49,15 @@ CHAINS = {
     "resize": [
         f"resize(width=1920, interpolation='{how}') | sharpen | resize(width=2566, interpolation='{how}')"
         for how in ("nearest", "linear", "area", "linear")
+    "means": [
+        f"box_blur(ksize={ksize}) | unsharp_mask(ksize={ksize}, threshold={ksize % 4})"
+        f" | adaptive_threshold(method='{method}', ksize={ksize}, max_value={254 + ksize % 2})"
+        for ksize, method in ((3, "mean"), (31, "gaussian"), (13, "mean"), (5, "gaussian"))
+    ],
+    "windows": [
+        f"median(ksize={ksize}) | filter2d(weights={[[i] * side] * side}, normalize=True)"
+        for i, (ksize, side) in enumerate(((3, 3), (5, 15), (5, 11), (3, 1)))
+    ],
     ],
     "crop and rotate": [
         f"crop(x={x}, y=8, width=2540, height=1400) | rotate(degrees={degrees}) | rotate(degrees={180 * (x % 2)})"

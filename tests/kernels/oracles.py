@@ -19,7 +19,7 @@ from kernels.formats import Matrix, Range
 from kernels.image import ImageSpec, ImageView, Pixels
 from tests.kernels.oracles_gather import GATHER_ORACLES
 from tests.kernels.oracles_point import POINT_ORACLES
-from tests.kernels.oracles_stencil import STENCIL_ORACLES
+from tests.kernels.oracles_stencil import STENCIL_ORACLES, gaussian_taps
 
 Ints = npt.NDArray[np.int64]
 
@@ -151,33 +151,6 @@ def gaussian_blur(picture: Pixels, params: dict[str, Any]) -> Pixels:
     total = sum(tap * rows[reflect_101(np.arange(height) + i - half, height)] for i, tap in enumerate(taps))
     assert not isinstance(total, int)
     return ((total + 32768) >> 16).astype(np.uint8)
-
-
-# OpenCV's small windows without a sigma, in 1/256 (imgproc/src/smooth.dispatch.cpp, small_gaussian_tab).
-SMALL_TAPS = {
-    1: [256],
-    3: [64, 128, 64],
-    5: [16, 64, 96, 64, 16],
-    7: [8, 28, 56, 72, 56, 28, 8],
-    9: [4, 13, 30, 51, 60, 51, 30, 13, 4],
-}
-
-
-def gaussian_taps(ksize: int, sigma: float) -> list[int]:
-    """Integer taps of sum 256, the rounding error carried from the ends to the middle."""
-    if sigma == 0 and ksize in SMALL_TAPS:
-        return SMALL_TAPS[ksize]
-    half = ksize // 2
-    width = sigma if sigma > 0 else 0.3 * ((ksize - 1) * 0.5 - 1) + 0.8
-    # Beyond 100 standard deviations a weight is 0 in any arithmetic; a sigma near 0 leaves only the middle.
-    weights = [math.exp(-(min(abs(i - half) / width, 100.0) ** 2) / 2) for i in range(ksize)]
-    whole = math.fsum(weights)
-    taps, error = [], 0.0
-    for weight in weights[:half]:
-        exact = 256 * weight / whole + error
-        taps.append(round(exact))
-        error = exact - taps[-1]
-    return [*taps, 256 - 2 * sum(taps), *reversed(taps)]
 
 
 def sobel(picture: Pixels, params: dict[str, Any]) -> Pixels:

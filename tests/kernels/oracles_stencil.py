@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ def mirrored(place: int, size: int) -> int:
     return place if size > 1 else 0
 
 
-def window(picture: Pixels, across: int, down: int) -> Iterator[tuple[int, int, Ints]]:
+def window(picture: npt.NDArray[Any], across: int, down: int) -> Iterator[tuple[int, int, Ints]]:
     """(dx, dy, the values at (x + dx, y + dy) for every pixel) of a window of odd sides, row by row."""
     height, width = picture.shape[:2]
     columns = [[mirrored(x + dx, width) for x in range(width)] for dx in range(-(across // 2), across // 2 + 1)]
@@ -31,13 +33,17 @@ def window(picture: Pixels, across: int, down: int) -> Iterator[tuple[int, int, 
             yield dx, dy, rows[:, column]
 
 
-def weighed(picture: Pixels, weights: Sequence[Sequence[int]]) -> Ints:
+def weighed(picture: npt.NDArray[Any], weights: Sequence[Sequence[int]]) -> Ints:
     """Σ weight · value; the first weight belongs to the upper left neighbour."""
     down, across = len(weights), len(weights[0])
     total = np.zeros(picture.shape, np.int64)
     for dx, dy, values in window(picture, across, down):
         total += weights[dy + down // 2][dx + across // 2] * values
     return total
+
+
+def weighed_both_ways(picture: Pixels, weights: Sequence[int]) -> Ints:
+    return weighed(weighed(picture, [weights]), [[weight] for weight in weights])
 
 
 def to_bytes(values: Ints) -> Pixels:
@@ -56,7 +62,106 @@ def laplacian(picture: Pixels, params: dict[str, Any]) -> Pixels:
     return to_bytes(abs(weighed(picture, weights[params["ksize"]])))
 
 
-STENCIL_ORACLES: dict[str, Oracle] = {
-    "laplacian": laplacian,
-    "scharr": scharr,
+def filter2d(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    """In exact fractions; the units of the weights as the definition says."""
+    real = [[Fraction(weight) for weight in row] for row in params["weights"]]
+    whole = sum(map(sum, real), Fraction(0))
+    if params["normalize"] and whole:
+        real = [[weight / whole for weight in row] for row in real]
+        whole = Fraction(1)
+    for k in range(14, -1, -1):
+        units = [[rounded(weight * 2**k) for weight in row] for row in real]
+        units[len(units) // 2][len(units[0]) // 2] += rounded(whole * 2**k) - sum(map(sum, units))
+        if 510 * (sum(abs(weight) for row in units for weight in row) + 2**k) < 2**24:
+            break
+    return to_bytes((2 * (weighed(picture, units) + params["offset"] * 2**k) + 2**k) // 2 ** (k + 1))
+
+
+def rounded(value: Fraction) -> int:
+    return math.floor(value + Fraction(1, 2))
+
+
+def median(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    side = params["ksize"]
+    values = np.stack([values for _, _, values in window(picture, side, side)])
+    return to_bytes(np.sort(values, axis=0)[side * side // 2])
+
+
+def box_blur(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    side = params["ksize"]
+    total = weighed_both_ways(picture, [1] * side)
+    return to_bytes((2 * total + side**2) // (2 * side**2))
+
+
+def gaussian(picture: Pixels, ksize: int, sigma: float) -> Ints:
+    """What gaussian_blur makes."""
+    return (weighed_both_ways(picture, gaussian_taps(ksize, sigma)) + 2**15) // 2**16
+
+
+# OpenCV's small windows without a sigma, in 1/256 (imgproc/src/smooth.dispatch.cpp, small_gaussian_tab).
+SMALL_TAPS = {
+    1: [256],
+    3: [64, 128, 64],
+    5: [16, 64, 96, 64, 16],
+    7: [8, 28, 56, 72, 56, 28, 8],
+    9: [4, 13, 30, 51, 60, 51, 30, 13, 4],
 }
+
+
+def gaussian_taps(ksize: int, sigma: float) -> list[int]:
+    """Integer taps of sum 256, the rounding error carried from the ends to the middle."""
+    if sigma == 0 and ksize in SMALL_TAPS:
+        return SMALL_TAPS[ksize]
+    half = ksize // 2
+    width = sigma if sigma > 0 else 0.3 * ((ksize - 1) * 0.5 - 1) + 0.8
+    # Beyond 100 standard deviations a weight is 0 in any arithmetic; a sigma near 0 leaves only the middle.
+    weights = [math.exp(-(min(abs(i - half) / width, 100.0) ** 2) / 2) for i in range(ksize)]
+    whole = math.fsum(weights)
+    taps, error = [], 0.0
+    for weight in weights[:half]:
+        exact = 256 * weight / whole + error
+        taps.append(round(exact))
+        error = exact - taps[-1]
+    return [*taps, 256 - 2 * sum(taps), *reversed(taps)]
+
+
+def unsharp_mask(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    values = picture.astype(np.int64)
+    difference = values - gaussian(picture, params["ksize"], params["sigma"])
+    amount = rounded(Fraction(params["amount"]) * 256)
+    sharper = values + (amount * difference + 128) // 256
+    return to_bytes(np.where(abs(difference) > params["threshold"], sharper, values))
+
+
+def adaptive_threshold(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    if params["method"] == "mean":
+        mean = box_blur(picture, params).astype(np.int64)
+    else:
+        mean = gaussian(picture, params["ksize"], 0.0)
+    above = (picture > mean - params["offset"]) != params["inverted"]
+    return to_bytes(np.where(above, params["max_value"], 0))
+
+
+STENCIL_ORACLES: dict[str, Oracle] = {
+    "adaptive_threshold": adaptive_threshold,
+    "box_blur": box_blur,
+    "filter2d": filter2d,
+    "laplacian": laplacian,
+    "median": median,
+    "scharr": scharr,
+    "unsharp_mask": unsharp_mask,
+}
+
+
+def fit_weights(values: dict[str, Any]) -> dict[str, Any]:
+    """Rows of the same, odd length; magnitudes that are allowed, as they are and, if asked for, by their sum."""
+    rows = [list(row) for row in values["weights"]]
+    side = min(map(len, rows))
+    rows = [row[: side - 1 + side % 2] for row in rows[: len(rows) - 1 + len(rows) % 2]]
+    magnitude, whole = sum(abs(weight) for row in rows for weight in row), abs(sum(map(sum, rows)))
+    if magnitude > 16000:
+        rows = [[weight * 16000 / magnitude for weight in row] for row in rows]
+    return values | {"weights": rows, "normalize": values["normalize"] and whole * 16000 > magnitude}
+
+
+STENCIL_REPAIRS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"filter2d": fit_weights}

@@ -14,13 +14,14 @@ from kernels.image import MAX_SIDE_PX
 from kernels.op import OpParams
 from kernels.registry import AnyOp, all_ops
 from tests.kernels.oracles_gather import GATHER_REPAIRS
+from tests.kernels.oracles_stencil import STENCIL_REPAIRS
 
 MAX_RESULT_PX = 90
 
 Values = dict[str, Any]
 
 # Ops whose parameters depend on one another: makes any values, each of which fits its own schema, fit together.
-REPAIRS: dict[str, Callable[[Values], Values]] = {**GATHER_REPAIRS}
+REPAIRS: dict[str, Callable[[Values], Values]] = {**GATHER_REPAIRS, **STENCIL_REPAIRS}
 
 # Ops that draw into the picture, or whose result depends on where a pixel is: one value does not stay one value.
 DRAWING_OPS: set[str] = {"letterbox", "overlay_grid", "rotate_angle", "undistort", "warp_affine", "warp_perspective"}
@@ -123,6 +124,12 @@ def extreme_steps() -> list[Step]:
         made = [_params(op, dict(zip(properties, row, strict=True))) for row in (*ends, *pairwise(choices))]
         found += [Step(op, params) for params in dict.fromkeys(made)]
     return found
+
+
+def short(step: Step) -> str:
+    """A test's name for the step, however long its lists are."""
+    text = str(step)
+    return text if len(text) <= 100 else text[:97] + "..."
 
 
 def steps_for(format: PixelFormat) -> list[Step]:

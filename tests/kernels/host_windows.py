@@ -1,0 +1,104 @@
+"""Compiles the CUDA functions of stencils as plain C++, so that a machine without a GPU runs their own text.
+
+Only what the ops' files hold: a function is called for one value after the other, over a picture that was extended by
+its reflection beforehand. Tiles, borders and threads are the shared headers' part, which needs a GPU. With the
+undefined-behaviour sanitizer; reading outside the window ends the process, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from kernels.chain import Step
+from kernels.codegen import OP_BYTES
+from kernels.image import Pixels
+from kernels.op import SeparableOp, WindowOp
+from kernels.registry import all_ops
+from tests.kernels.oracles import reflect_101
+
+WINDOW_OPS = {
+    name: op
+    for name, op in all_ops().items()
+    if isinstance(op, WindowOp) or (isinstance(op, SeparableOp) and op.cuda_source)
+}
+
+_PRELUDE = """
+#include <algorithm>
+#include <cstdlib>
+using std::max;
+using std::min;
+#define __device__
+#define __forceinline__ inline
+typedef unsigned char uint8;
+typedef unsigned short uint16;
+typedef unsigned int uint32;
+typedef unsigned long long uint64;
+struct Taps {
+  uint16 tap[32];
+};
+struct Window {
+  const uint8* centre;
+  int pitch, channels, radius;
+  int operator()(int dx, int dy) const {
+    if (max(abs(dx), abs(dy)) > radius) __builtin_trap();
+    return centre[dy * pitch + dx * channels];
+  }
+};
+template <class Params>
+uint32 weighed(Window at, const Params& p) {
+  uint32 sum = 0;
+  for (int j = 0; j <= 2 * at.radius; ++j)
+    for (int i = 0; i <= 2 * at.radius; ++i)
+      sum += (uint32)p.taps.tap[j] * p.taps.tap[i] * at(i - at.radius, j - at.radius);
+  return sum;
+}
+"""
+
+
+def build(compiler: str, folder: Path) -> ctypes.CDLL:
+    """A library with ``run_NAME(first, pitch, channels, radius, width, height, params, out)`` for each of the ops."""
+    text = _PRELUDE
+    for name, op in WINDOW_OPS.items():
+        assert isinstance(op, (WindowOp, SeparableOp))
+        value = f"{name}(at, *p)" if isinstance(op, WindowOp) else f"{name}(weighed(at, *p), at(0, 0), *p)"
+        text += f"""{op.cuda_source}
+extern "C" void run_{name}(const uint8* first, int pitch, int channels, int radius, int width, int height,
+                           const {name}_params* p, uint8* out) {{
+  for (int y = 0; y < height; ++y)
+    for (int x = 0; x < width * channels; ++x) {{
+      const Window at{{first + y * pitch + x, pitch, channels, radius}};
+      *out++ = min(max({value}, 0), 255);
+    }}
+}}
+"""
+    source, library = folder / "windows.cpp", folder / "windows.so"
+    source.write_text(text, encoding="utf-8")
+    sanitizer = ["-fsanitize=undefined", "-fno-sanitize-recover=undefined"]
+    command = [compiler, "-std=c++17", "-O1", *sanitizer, "-shared", "-fPIC", "-o", str(library), str(source)]
+    subprocess.run(command, check=True)
+    return ctypes.CDLL(str(library))
+
+
+def run(library: ctypes.CDLL, step: Step, picture: Pixels) -> Pixels:
+    """What the op's CUDA function makes of (H, W) or (H, W, 3) pixels."""
+    height, width = picture.shape[:2]
+    channels = picture[0, 0].size
+    radius = step.op.radius(step.params)
+    rows = reflect_101(np.arange(-radius, height + radius), height)
+    columns = reflect_101(np.arange(-radius, width + radius), width)
+    extended = np.ascontiguousarray(picture[rows][:, columns])
+    pitch = (width + 2 * radius) * channels
+    constants = step.op.constants(step.params)
+    params = np.zeros(OP_BYTES, np.uint8)
+    params[: len(constants)] = np.frombuffer(constants, np.uint8)
+    result = np.empty_like(picture)
+    first = extended.ctypes.data + radius * pitch + radius * channels
+    getattr(library, f"run_{step.op.name}")(
+        ctypes.c_void_p(first), pitch, channels, radius, width, height,
+        ctypes.c_void_p(params.ctypes.data), ctypes.c_void_p(result.ctypes.data),
+    )  # fmt: skip
+    return result
