@@ -133,3 +133,12 @@ def points_of(places: Points, bits: int) -> Points:
     shift = bits - POINT_BITS
     points: Points = np.clip((places + (1 << shift >> 1)) >> shift, -FARTHEST, FARTHEST)
     return points
+
+
+def points_of_ratio(numerator: Points, denominator: Points) -> Points:
+    """Points in 1/32 px, rounded half up, of numerator / denominator px: ``point_of_ratio`` of sampling.cuh."""
+    sign = np.sign(denominator)
+    numerator, denominator = numerator * sign, np.abs(denominator)
+    points: Points = np.clip((64 * numerator + denominator) // np.maximum(2 * denominator, 1), -FARTHEST, FARTHEST)
+    points[sign == 0] = -FARTHEST
+    return points

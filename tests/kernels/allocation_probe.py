@@ -72,6 +72,10 @@ CHAINS = {
         f"warp_affine(matrix=[0.9, {i / 10}, 3, -0.2, 1.1, 5], width=1280, height=720) | rotate_angle(degrees={i})"
         for i in range(FRAMES)
     ],
+    "perspective and lens": [
+        f"warp_perspective(corners=[{i}, 0, 2000, 9, 2100, 1400, 5, 999], width=1280, height=720) | undistort(zoom={i})"
+        for i in range(1, 5)
+    ],
     "resize with weights of our own": ["resize(width=2048, height=2049)"] * FRAMES,
 }  # fmt: skip
 

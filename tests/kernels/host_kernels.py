@@ -25,6 +25,7 @@ PIXEL_OPS = {name: op for name, op in all_ops().items() if isinstance(op, PixelO
 
 _PRELUDE = """
 #include <algorithm>
+#include <cmath>
 using std::max;
 using std::min;
 #define __device__
@@ -33,6 +34,11 @@ struct uint4 { unsigned x, y, z, w; };
 template <class T> T __ldcs(const T* address) { return *address; }
 template <class T> void __stcs(T* address, T value) { *address = value; }
 inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float a) { return std::sqrt(a); }
 struct Index { unsigned x; };
 static Index threadIdx;
 """
@@ -67,7 +73,8 @@ extern "C" void {name}_c{channels}(const uint8* in, int stride, Size in_size, ui
     source, library = folder / "pixel_ops.cpp", folder / "pixel_ops.so"
     source.write_text(text, encoding="utf-8")
     sanitizer = ["-fsanitize=undefined", "-fno-sanitize-recover=undefined"]
-    command = [compiler, "-std=c++17", "-O1", *sanitizer, "-shared", "-fPIC", "-o", str(library), str(source)]
+    options = ["-std=c++17", "-O1", "-ffp-contract=off", *sanitizer, "-shared", "-fPIC"]
+    command = [compiler, *options, "-o", str(library), str(source)]
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(library))
 

@@ -137,6 +137,155 @@ def rotate_angle(picture: Pixels, params: dict[str, Any]) -> Pixels:
     return sampled(picture, from_x, from_y, params)
 
 
+def warp_perspective(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    width, height = params["width"] or picture.shape[1], params["height"] or picture.shape[0]
+    if params["corners"]:
+        rows, reach = square_to_corners([Fraction(value) for value in params["corners"]]), 1
+    else:
+        # The adjugate's columns are the cross products of the matrix's rows.
+        first, second, third = (list(map(Fraction, params["matrix"][3 * r : 3 * r + 3])) for r in range(3))
+        columns = [cross(second, third), cross(third, first), cross(first, second)]
+        rows, reach = [[column[r] for column in columns] for r in range(3)], 2**14
+    largest = max(abs(a) * reach + abs(b) * reach + abs(c) for a, b, c in rows)
+    scale = Fraction(1)
+    while largest * scale > 2**55:
+        scale /= 2
+    while largest * scale * 2 <= 2**55:
+        scale *= 2
+    y, x = np.mgrid[0:height, 0:width].astype(object)  # Python's numbers: nothing can overflow
+    sums = []
+    for row in rows:
+        a, b, c = (math.floor(value * scale + Fraction(1, 2)) for value in row)
+        if params["corners"]:
+            a = math.floor(Fraction(a, max(width - 1, 1)) + Fraction(1, 2))
+            b = math.floor(Fraction(b, max(height - 1, 1)) + Fraction(1, 2))
+        sums.append(a * x + b * y + c)
+
+    def points(axis: int) -> Ints:
+        somewhere = np.where(sums[2] == 0, 1, sums[2])
+        found = np.where(sums[2] == 0, -(2**25), (64 * sums[axis] + somewhere) // (2 * somewhere))
+        return np.clip(found, -(2**25), 2**25).astype(np.int64)
+
+    return sampled(picture, points(0), points(1), params)
+
+
+def cross(u: list[Fraction], v: list[Fraction]) -> list[Fraction]:
+    return [u[1] * v[2] - u[2] * v[1], u[2] * v[0] - u[0] * v[2], u[0] * v[1] - u[1] * v[0]]
+
+
+def square_to_corners(corners: list[Fraction]) -> list[list[Fraction]]:
+    """The eight equations of four pairs of points, solved by Gauss and Jordan."""
+    equations = []
+    for k, (u, v) in enumerate(((0, 0), (1, 0), (1, 1), (0, 1))):
+        x, y = corners[2 * k], corners[2 * k + 1]
+        equations.append([Fraction(n) for n in (u, v, 1, 0, 0, 0, -u * x, -v * x, x)])
+        equations.append([Fraction(n) for n in (0, 0, 0, u, v, 1, -u * y, -v * y, y)])
+    for column in range(8):
+        pivot = next(row for row in range(column, 8) if equations[row][column] != 0)
+        equations[column], equations[pivot] = equations[pivot], equations[column]
+        equations[column] = [value / equations[column][column] for value in equations[column]]
+        for row in range(8):
+            if row != column:
+                factor = equations[row][column]
+                equations[row] = [a - factor * b for a, b in zip(equations[row], equations[column], strict=True)]
+    found = [equation[8] for equation in equations]
+    return [found[0:3], found[3:6], [*found[6:8], Fraction(1)]]
+
+
+def undistort(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    """Pixel by pixel in 32-bit floats, from the formulas of the op's docstring; each operation is rounded."""
+    f = np.float32
+    height, width = picture.shape[:2]
+    listed = [*params["coefficients"], *[0.0] * 8][:12]
+    with np.errstate(all="ignore"):
+        sides = [
+            (f(width), f(params["calibrated_width"] or width)),
+            (f(height), f(params["calibrated_height"] or height)),
+        ]
+        focal = [f(params["camera"][axis]) * now / then for axis, (now, then) in enumerate(sides)]
+        centre = [
+            (f(params["camera"][2 + axis]) + f(0.5)) * now / then - f(0.5) for axis, (now, then) in enumerate(sides)
+        ]
+        row, column = np.mgrid[0:height, 0:width].astype(f)
+        x = (column - centre[0]) / (focal[0] * f(params["zoom"]))
+        y = (row - centre[1]) / (focal[1] * f(params["zoom"]))
+        square = x * x + y * y
+        if params["model"] == "fisheye":
+            places = fisheye_bent(x, y, square, [f(value) for value in listed[:4]])
+        else:
+            places = pinhole_bent(x, y, square, [f(value) for value in listed])
+        points = []
+        for axis in (0, 1):
+            scaled = np.floor((places[axis] * focal[axis] + centre[axis]) * f(32) + f(0.5))
+            points.append(np.clip(np.nan_to_num(scaled, nan=-(2.0**25)), -(2.0**25), 2.0**25).astype(np.int64))
+    return sampled(picture, points[0], points[1], params)
+
+
+Reals = npt.NDArray[np.float32]
+
+
+def pinhole_bent(x: Reals, y: Reals, square: Reals, k: list[Any]) -> tuple[Reals, Reals]:
+    one, two = np.float32(1), np.float32(2)
+    k1, k2, p1, p2, k3, k4, k5, k6, s1, s2, s3, s4 = k
+    above, below = np.zeros_like(square), np.zeros_like(square)
+    for factor in (k3, k2, k1):
+        above = (above + factor) * square
+    for factor in (k6, k5, k4):
+        below = (below + factor) * square
+    radial = (above + one) / (below + one)
+    prism = [(s2 * square + s1) * square, (s4 * square + s3) * square]
+    product = x * y * two
+    tangential = [p1 * product + p2 * (square + x * x * two), p2 * product + p1 * (square + y * y * two)]
+    return x * radial + tangential[0] + prism[0], y * radial + tangential[1] + prism[1]
+
+
+def fisheye_bent(x: Reals, y: Reals, square: Reals, k: list[Any]) -> tuple[Reals, Reals]:
+    one = np.float32(1)
+    radius = np.sqrt(square)
+    angle = np.array([arc_tangent(value) for value in radius.ravel()], np.float32).reshape(radius.shape)
+    tail = np.zeros_like(angle)
+    for factor in reversed(k):
+        tail = (tail + factor) * (angle * angle)
+    scale = np.where(radius > 0, angle * (tail + one) / radius, one)
+    return x * scale, y * scale
+
+
+def arc_tangent(r: Any) -> Any:
+    """Cephes' atanf of 0 and more."""
+    f = np.float32
+    if r > f(math.sqrt(2) + 1):
+        start, z = f(math.pi / 2), f(-1) / r
+    elif r > f(math.sqrt(2) - 1):
+        start, z = f(math.pi / 4), (r - f(1)) / (r + f(1))
+    else:
+        start, z = f(0), r
+    w = z * z
+    tail = f(8.05374449538e-2)
+    for factor in (-1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1):
+        tail = tail * w + f(factor)
+    return start + (tail * w * z + z)
+
+
+def seen_at_an_angle(values: dict[str, Any]) -> dict[str, Any]:
+    """Any numbers of warp_perspective as four corners about the picture's, or as a matrix that is not too wild."""
+    small = [value / 1e6 for value in values["matrix"]]
+    matrix = [1 + small[0] / 2, small[1] / 2, 20 * small[2], small[3] / 2, 1 + small[4] / 2, 20 * small[5],
+              small[6] / 100, small[7] / 100, 1]  # fmt: skip
+    base = (4, 3, 50, 6, 44, 41, 2, 36)
+    corners = [corner + value / 1e6 for corner, value in zip(base, values["corners"], strict=False)]
+    if len(corners) == 8:
+        return {**values, "corners": corners, "matrix": [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]}
+    return {**values, "corners": [], "matrix": [float(value) for value in matrix]}
+
+
+def a_camera(values: dict[str, Any]) -> dict[str, Any]:
+    """Any numbers of undistort with focal lengths, and as many coefficients as the model has."""
+    fx, fy, cx, cy = values["camera"]
+    coefficients = list(values["coefficients"])
+    count = 4 if values["model"] == "fisheye" else max(n for n in (4, 5, 8, 12) if n <= len(coefficients))
+    return {**values, "camera": [max(1.0, abs(fx)), max(1.0, abs(fy)), cx, cy], "coefficients": coefficients[:count]}
+
+
 def invertible(values: dict[str, Any]) -> dict[str, Any]:
     """Any numbers of warp_affine as a matrix that moves the picture about where it is; for the strategies."""
     matrix = [value / (10_000 if k % 3 == 2 else 500_000) if abs(value) > 2 else value
@@ -147,7 +296,9 @@ def invertible(values: dict[str, Any]) -> dict[str, Any]:
 
 
 GATHER_REPAIRS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "undistort": a_camera,
     "warp_affine": invertible,
+    "warp_perspective": seen_at_an_angle,
 }
 
 GATHER_ORACLES: dict[str, Callable[[Pixels, dict[str, Any]], Pixels]] = {
@@ -155,5 +306,28 @@ GATHER_ORACLES: dict[str, Callable[[Pixels, dict[str, Any]], Pixels]] = {
     "letterbox": letterbox,
     "rotate": rotate,
     "rotate_angle": rotate_angle,
+    "undistort": undistort,
     "warp_affine": warp_affine,
+    "warp_perspective": warp_perspective,
 }
+
+# As people use them, where extremes mostly lead out of the picture.
+USUAL_STEPS = (
+    "warp_affine(matrix=[0.9, 0.3, 4.5, -0.25, 1.1, 7.25], border='reflect_101')",
+    "warp_affine(matrix=[-1.5, 0, 40, 0.1, 2.5, -9], interpolation='nearest', border='replicate', width=77)",
+    "rotate_angle(degrees=17.5, scale=1.25, border='replicate')",
+    "rotate_angle(degrees=-133.3, scale=0.7, fill='#336699')",
+    "warp_perspective(corners=[5, 4, 60, 9, 44, 30, -3, 25.5], width=71, height=43, fill='#a0ff12')",
+    "warp_perspective(corners=[60, 9, 5, 4, -3, 25.5, 44, 30], border='reflect_101', interpolation='nearest')",
+    "warp_perspective(matrix=[1.1, 0.2, -6, -0.1, 0.9, 8, 0.002, -0.003, 1], border='replicate')",
+    "warp_perspective(matrix=[1.1, 0.2, -6, -0.1, 0.9, 8, 0.05, -0.03, -1], border='reflect_101')",
+    "undistort(camera=[60, 62, 31, 24], calibrated_width=64, calibrated_height=48)",
+    "undistort(camera=[60, 62, 31, 24], calibrated_width=0, calibrated_height=0, coefficients=[-0.3, 0.1, 0.01, -0.02, "
+    "-0.02], zoom=0.7, border='reflect_101')",
+    "undistort(camera=[60, 62, 31, 24], calibrated_width=0, calibrated_height=0, coefficients=[2.5, 1.5, 0.001, 0.002, "
+    "0.1, 2.8, 2.1, 0.4], border='replicate', interpolation='nearest')",
+    "undistort(camera=[60, 62, 31, 24], calibrated_width=128, calibrated_height=96, coefficients=[-0.3, 0.1, 0.01, "
+    "-0.02, 0.03, 0.1, 0.05, -0.01, 0.02, -0.003, 0.01, 0.002], zoom=1.4)",
+    "undistort(model='fisheye', camera=[25, 25, 31, 24], calibrated_width=0, calibrated_height=0, coefficients=[-0.03, "
+    "0.01, -0.004, 0.001], zoom=0.5)",
+)

@@ -14,7 +14,9 @@ from kernels.errors import InputError
 from kernels.image import MAX_SIDE_PX, Pixels, Shape
 from kernels.op import Scratch
 from kernels.ops.letterbox import placement
+from kernels.ops.undistort import UndistortParams, arc_tangent, bent
 from tests.kernels.oracles import oracle_op
+from tests.kernels.oracles_gather import USUAL_STEPS
 
 
 def step_of(text: str) -> Step:
@@ -107,6 +109,25 @@ def test_b27_a_smaller_picture_leaves_nothing_of_the_one_before() -> None:
     assert (result[:, 60:] == (0x30, 0x20, 0x10)).all()
 
 
+@pytest.mark.parametrize("text", USUAL_STEPS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_points_between_pixels_are_exact(channels: int, text: str) -> None:
+    step = step_of(text)
+    for size in ((48, 64), (17, 131), (1, 1)):
+        picture = noise(*size, channels)
+        expected = oracle_op(step.op.name, picture, step.params.model_dump())
+        np.testing.assert_array_equal(run(picture, text), expected)
+
+
+@pytest.mark.parametrize("rows", [1, 50, 1000])
+def test_bands_of_points_do_not_show(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    picture = noise(48, 64)
+    expected = [run(picture, text) for text in USUAL_STEPS]
+    monkeypatch.setattr(sampling, "_BAND_POINTS", rows)
+    for text, result in zip(USUAL_STEPS, expected, strict=True):
+        np.testing.assert_array_equal(run(picture, text), result)
+
+
 SINGULAR = ("[1, 2, 0, 2, 4, 0]", "[0, 0, 0, 0, 0, 0]", "[1e-6, 0, 0, 0, 1e-6, 0]", "[1e-5, 0, 1e6, 0, 1, 0]")
 
 
@@ -115,6 +136,32 @@ def test_a_matrix_without_a_way_back_is_refused(matrix: str) -> None:
     with pytest.raises(InputError, match="singular") as caught:
         parse_chain(f"warp_affine(matrix={matrix})")
     assert caught.value.field == "chain[0].params.matrix"
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "why"),
+    [
+        ("warp_perspective(matrix=[1, 2, 3, 4, 5, 6, 7, 8, 9])", "matrix", "singular"),
+        ("warp_perspective(matrix=[0, 0, 0, 0, 0, 0, 0, 0, 0])", "matrix", "singular"),
+        ("warp_perspective(matrix=[1, 2, 3])", "matrix", "at least 9 items"),
+        ("warp_perspective(corners=[0, 0, 9, 0, 9, 9])", "corners", "eight numbers, not 6"),
+        ("warp_perspective(corners=[0, 0, 9, 9, 9, 0, 0, 9])", "corners", "convex"),  # a bow tie
+        ("warp_perspective(corners=[0, 0, 9, 0, 2, 2, 0, 9])", "corners", "convex"),  # an arrowhead
+        ("warp_perspective(corners=[0, 0, 5, 0, 9, 0, 0, 9])", "corners", "convex"),  # three on a line
+        ("warp_perspective(corners=[1, 1, 1, 1, 1, 1, 1, 1])", "corners", "convex"),
+        (
+            "warp_perspective(corners=[0, 0, 9, 0, 9, 9, 0, 9], matrix=[2, 0, 0, 0, 1, 0, 0, 0, 1])",
+            "matrix", "exclude each other",
+        ),
+        ("undistort(camera=[0, 100, 50, 50])", "camera", "fx and fy must be at least 1 px"),
+        ("undistort(coefficients=[0, 0, 0, 0, 0, 0])", "coefficients", "4 or 5 or 8 or 12 coefficients, not 6"),
+        ("undistort(model='fisheye', coefficients=[0, 0, 0, 0, 0])", "coefficients", "4 coefficients, not 5"),
+    ],
+)  # fmt: skip
+def test_what_leads_nowhere_is_refused_with_what_is_wrong(text: str, field: str, why: str) -> None:
+    with pytest.raises(InputError, match=why) as caught:
+        parse_chain(text)
+    assert caught.value.field == f"chain[0].params.{field}"
 
 
 def test_moving_by_whole_pixels_is_a_copy() -> None:
@@ -156,6 +203,77 @@ def test_warps_are_opencvs() -> None:
         turn = cv2.getRotationMatrix2D((64.5, 44.5), -17.5, 1.25)
         result = run(SMOOTH, f"rotate_angle(degrees=17.5, scale=1.25, border={border!r})")
         near(result, cv2.warpAffine(SMOOTH, turn, (130, 90), flags=cv2.INTER_LINEAR, borderMode=code))
+
+
+def test_a_perspective_is_opencvs() -> None:
+    matrix = np.array([[1.1, 0.2, -6.0], [-0.1, 0.9, 8.0], [0.001, -0.0005, 1.0]])
+    text = f"warp_perspective(matrix={matrix.ravel().tolist()})"
+    near(run(SMOOTH, text), cv2.warpPerspective(SMOOTH, matrix, (130, 90)))
+    corners = np.array([[10, 8], [100, 20], [90, 80], [5, 70]], np.float32)
+    to = np.array([[0, 0], [69, 0], [69, 49], [0, 49]], np.float32)
+    expected = cv2.warpPerspective(SMOOTH, cv2.getPerspectiveTransform(corners, to), (70, 50))
+    text = f"warp_perspective(corners={corners.ravel().tolist()}, width=70, height=50)"
+    near(run(SMOOTH, text), expected)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 9), (48, 64), (480, 641)])
+def test_the_pictures_own_corners_and_a_lens_that_bends_nothing_are_copies(size: tuple[int, int]) -> None:
+    picture = noise(*size)
+    right, bottom = size[1] - 1, size[0] - 1
+    if right and bottom:
+        corners = [0, 0, right, 0, right, bottom, 0, bottom]
+        np.testing.assert_array_equal(run(picture, f"warp_perspective(corners={corners})"), picture)
+        corners = [right, 0, 0, 0, 0, bottom, right, bottom]
+        np.testing.assert_array_equal(run(picture, f"warp_perspective(corners={corners})"), picture[:, ::-1])
+    np.testing.assert_array_equal(run(picture, "warp_perspective(matrix=[-2, 0, 0, 0, -2, 0, 0, 0, -2])"), picture)
+    np.testing.assert_array_equal(run(picture, "undistort(coefficients=[0, 0, 0, 0])"), picture)
+
+
+LENSES = {
+    "pinhole of 4": ("pinhole", (-0.28, 0.07, 0.0003, -0.0002)),
+    "pinhole of 5": ("pinhole", (-0.35, 0.15, 0.0003, -0.0002, -0.03)),
+    "pinhole of 8": ("pinhole", (2.5, 1.5, 0.0001, 0.0002, 0.1, 2.8, 2.1, 0.4)),
+    "pinhole of 12": ("pinhole", (-0.3, 0.1, 0.001, -0.002, 0.03, 0.1, 0.05, -0.01, 0.002, -0.0003, 0.001, 0.0002)),
+    "fisheye": ("fisheye", (-0.012, 0.004, -0.003, 0.0006)),
+}
+
+
+@pytest.mark.parametrize("lens", LENSES)
+@pytest.mark.parametrize(("width", "height"), [(1920, 1080), (3840, 2160)])
+def test_points_of_a_lens_are_opencvs_to_a_32nd_of_a_pixel(lens: str, width: int, height: int) -> None:
+    """A calibration at 1920x1080, for pictures of that size and of twice that; OpenCV computes in 64-bit floats."""
+    model, coefficients = LENSES[lens]
+    focal, centre, times = (1010.0, 1005.5), (948.25, 551.5), width / 1920
+    params = UndistortParams.model_validate({"model": model, "camera": (*focal, *centre), "coefficients": coefficients})
+    camera = np.array([
+        [focal[0] * times, 0, (centre[0] + 0.5) * times - 0.5], [0, focal[1] * times, (centre[1] + 0.5) * times - 0.5],
+        [0, 0, 1],
+    ])  # fmt: skip
+    maps: Any = cv2.fisheye if model == "fisheye" else cv2
+    of_opencv = maps.initUndistortRectifyMap(
+        camera, np.array(coefficients), np.eye(3), camera, (width, height), cv2.CV_32FC1
+    )
+    for first in (0, height // 2, height - 40):
+        for ours, expected in zip(bent(params, width, height, first, first + 40), of_opencv, strict=True):
+            assert np.abs(ours / 32 - expected[first : first + 40]).max() < 1 / 64 + 1 / 256
+
+
+@pytest.mark.parametrize("zoom", [0.5, 1.0, 2.0])
+def test_zoom_scales_about_the_principal_point(zoom: float) -> None:
+    params = UndistortParams(
+        camera=(50, 50, 20, 10), coefficients=(0,) * 4, calibrated_width=0, calibrated_height=0, zoom=zoom
+    )
+    x, y = bent(params, 41, 21, 0, 21)
+    assert (x[10, 20], y[10, 20]) == (20 * 32, 10 * 32)
+    assert abs(x[0, 40] - (20 + 20 / zoom) * 32) <= 1
+    assert abs(y[0, 40] - (10 - 10 / zoom) * 32) <= 1
+
+
+def test_the_arc_tangent_is_one() -> None:
+    r = np.concatenate([np.linspace(0, 4, 10_001), np.logspace(0.5, 8, 1000)]).astype(np.float32)
+    np.testing.assert_allclose(
+        arc_tangent(r + np.float32(1e-30)), np.arctan(r.astype(np.float64)), rtol=3e-7, atol=1e-20
+    )
 
 
 FAR = ("[1, 0, 1e6, 0, 1, -1e6]", "[4e-5, 0, 0, 0, 4e-5, 0]", "[1e6, 0, 0, 0, 1e6, 0]", "[1, 1e4, 0, 1e4, 1, 5e5]")

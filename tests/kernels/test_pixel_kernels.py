@@ -12,6 +12,7 @@ from kernels.formats import BGR8, GRAY8, PixelFormat
 from tests.kernels.cases import SourceCase
 from tests.kernels.host_kernels import PIXEL_OPS, build, run
 from tests.kernels.oracles import oracle_op
+from tests.kernels.oracles_gather import USUAL_STEPS
 from tests.kernels.strategies import extreme_steps
 from tests.programs import program
 
@@ -47,6 +48,13 @@ def test_b123_every_ratio_is_exact(library: ctypes.CDLL, format: PixelFormat, ho
         for to in ((1, 1), (42, 43), (43, 42), (128, 9), (32, 24), (131, 194), (300, 5)):
             step = parse_chain(f"resize(width={to[0]}, height={to[1]}, interpolation={how!r})").steps[0]
             check(library, step, SourceCase(format, *size))
+
+
+@ANY_CHANNELS
+@pytest.mark.parametrize("text", USUAL_STEPS)
+def test_points_between_pixels_are_exact(library: ctypes.CDLL, format: PixelFormat, text: str) -> None:
+    for size in ((64, 48), (131, 17), (1, 1)):
+        check(library, parse_chain(text).steps[0], SourceCase(format, *size))
 
 
 @pytest.mark.parametrize("how", ["nearest", "linear", "area"])
