@@ -43,12 +43,12 @@ CHAINS = {
         f" | color_matrix(offsets=[{i}, 0, 0]) | overlay_grid(spacing={60 + i}) | colormap(map='{name}')"
         for i, name in enumerate(("jet", "turbo", "bone", "hot"))
     ],
+    "masks": [
+        f"privacy_mask(mode='{mode}', block={block}, polygons=[[[0, 0], [0.{i}, 0.9], [1, 0.2]]])"
+        for i, (mode, block) in enumerate((("pixelate", 4), ("fill", 16), ("pixelate", 512), ("pixelate", 37)))
+    ],
     "sharpen": ["sharpen"] * FRAMES,
     "gradients": [f"scharr | laplacian(ksize={ksize})" for ksize in (1, 3, 3, 1)],
-    "flip": [f"flip(direction='{direction}')" for direction in ("horizontal", "vertical", "both", "both")],
-    "resize": [
-        f"resize(width=1920, interpolation='{how}') | sharpen | resize(width=2566, interpolation='{how}')"
-        for how in ("nearest", "linear", "area", "linear")
     "means": [
         f"box_blur(ksize={ksize}) | unsharp_mask(ksize={ksize}, threshold={ksize % 4})"
         f" | adaptive_threshold(method='{method}', ksize={ksize}, max_value={254 + ksize % 2})"
@@ -58,6 +58,10 @@ CHAINS = {
         f"median(ksize={ksize}) | filter2d(weights={[[i] * side] * side}, normalize=True)"
         for i, (ksize, side) in enumerate(((3, 3), (5, 15), (5, 11), (3, 1)))
     ],
+    "flip": [f"flip(direction='{direction}')" for direction in ("horizontal", "vertical", "both", "both")],
+    "resize": [
+        f"resize(width=1920, interpolation='{how}') | sharpen | resize(width=2566, interpolation='{how}')"
+        for how in ("nearest", "linear", "area", "linear")
     ],
     "crop and rotate": [
         f"crop(x={x}, y=8, width=2540, height=1400) | rotate(degrees={degrees}) | rotate(degrees={180 * (x % 2)})"

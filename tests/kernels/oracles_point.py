@@ -9,6 +9,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+import numpy.typing as npt
 
 from kernels.image import Pixels
 
@@ -117,12 +118,76 @@ def overlay_grid(picture: Pixels, params: dict[str, Any]) -> Pixels:
     return result
 
 
+def hidden_pixels(width: int, height: int, params: dict[str, Any]) -> npt.NDArray[np.bool_]:
+    """(H, W): true where a pixel's centre is in one of the regions, by exact fractions."""
+    across, down = (width, height) if params["unit"] == "fraction" else (1, 1)
+
+    def place(value: float) -> Fraction:
+        return Fraction(math.floor(Fraction(value) * 65536 + Fraction(1, 2)), 65536)
+
+    def centres_before(edge: Fraction, size: int) -> int:
+        return min(max(math.ceil(edge - Fraction(1, 2)), 0), size)
+
+    hidden = np.zeros((height, width), bool)
+    for left, top, wide, tall in params["rectangles"]:
+        columns = [centres_before(edge * across, width) for edge in (place(left), place(left) + place(wide))]
+        rows = [centres_before(edge * down, height) for edge in (place(top), place(top) + place(tall))]
+        hidden[slice(*rows), slice(*columns)] = True
+    for polygon in params["polygons"]:
+        points = [(place(x) * across, place(y) * down) for x, y in polygon]
+        inside = np.zeros((height, width), bool)
+        for (x0, y0), (x1, y1) in zip(points, points[1:] + points[:1], strict=True):
+            for row in range(height):
+                middle = row + Fraction(1, 2)
+                if (y0 <= middle) != (y1 <= middle):
+                    crossing = x0 + (middle - y0) * (x1 - x0) / (y1 - y0)
+                    inside[row, centres_before(crossing, width) :] ^= True
+        hidden |= inside
+    return hidden
+
+
+def privacy_mask(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    height, width = picture.shape[:2]
+    hidden = hidden_pixels(width, height, params)
+    result: Pixels = picture.copy()
+    if params["mode"] == "fill":
+        result[hidden] = ink(picture, params["color"])
+        return result
+    block = params["block"]
+    for top in range(0, height, block):
+        for left in range(0, width, block):
+            part = picture[top : top + block, left : left + block].astype(np.int64)
+            rows = [(2 * i + 1) * part.shape[0] // 8 for i in range(4)]
+            columns = [(2 * i + 1) * part.shape[1] // 8 for i in range(4)]
+            mean = (part[rows][:, columns].sum(axis=(0, 1)) + 8) // 16
+            here = hidden[top : top + block, left : left + block]
+            result[top : top + block, left : left + block][here] = mean
+    return result
+
+
 POINT_ORACLES: dict[str, Oracle] = {
     "color_matrix": mixed(multiplied),
     "colormap": colormap,
     "hue": mixed(turned),
     "levels": levels,
     "overlay_grid": overlay_grid,
+    "privacy_mask": privacy_mask,
     "saturation": mixed(saturated),
     "white_balance": mixed(balanced),
 }
+
+
+def in_the_unit(values: dict[str, Any]) -> dict[str, Any]:
+    """A mask's places fit for its unit: fractions at most 1, pixels mostly in the small pictures of tests."""
+
+    def fit(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [fit(item) for item in value]
+        if values["unit"] == "fraction":
+            return value if value <= 1 else value / 16384
+        return value if value == 16384 else value % 97
+
+    return {name: fit(value) if name in ("rectangles", "polygons") else value for name, value in values.items()}
+
+
+POINT_REPAIRS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"privacy_mask": in_the_unit}

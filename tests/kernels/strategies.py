@@ -14,6 +14,7 @@ from kernels.image import MAX_SIDE_PX
 from kernels.op import OpParams
 from kernels.registry import AnyOp, all_ops
 from tests.kernels.oracles_gather import GATHER_REPAIRS
+from tests.kernels.oracles_point import POINT_REPAIRS
 from tests.kernels.oracles_stencil import STENCIL_REPAIRS
 
 MAX_RESULT_PX = 90
@@ -21,10 +22,10 @@ MAX_RESULT_PX = 90
 Values = dict[str, Any]
 
 # Ops whose parameters depend on one another: makes any values, each of which fits its own schema, fit together.
-REPAIRS: dict[str, Callable[[Values], Values]] = {**GATHER_REPAIRS, **STENCIL_REPAIRS}
+REPAIRS: dict[str, Callable[[Values], Values]] = {**POINT_REPAIRS, **GATHER_REPAIRS, **STENCIL_REPAIRS}
 
 # Ops that draw into the picture, or whose result depends on where a pixel is: one value does not stay one value.
-DRAWING_OPS: set[str] = {"letterbox", "overlay_grid", "rotate_angle", "undistort", "warp_affine", "warp_perspective"}
+DRAWING_OPS: set[str] = {"letterbox", "overlay_grid", "privacy_mask", "rotate_angle", "undistort", "warp_affine", "warp_perspective"}
 
 
 def _value(schema: dict[str, Any]) -> st.SearchStrategy[Any]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.chain import Step
+from kernels import regions
+from kernels.chain import Step, make_chain
+from kernels.errors import InputError
 from kernels.image import Pixels
 from kernels.matrix import MatrixOp
 from kernels.ops import colormap as colormap_module
@@ -166,3 +170,77 @@ def test_opacity_from_nothing_to_all() -> None:
         np.testing.assert_array_equal(run(step_of(text), picture), picture)
     covered = run(step_of("overlay_grid(opacity=1, spacing=4, thickness=4, color='#010203')"), picture)
     assert (covered == [3, 2, 1]).all()
+
+
+def mask(text: str, height: int, width: int) -> list[str]:
+    """Which pixels of a picture a mask fills, as a drawing."""
+    drawn = run(step_of(f"privacy_mask({text}, color='#ffffff')"), np.zeros((height, width), np.uint8))
+    return ["".join("#" if value else "." for value in line) for line in drawn]
+
+
+def test_masks_written_out() -> None:
+    assert mask("rectangles=[[0.25, 0, 0.5, 0.5]]", 4, 8) == ["..####..", "..####..", "........", "........"]
+    # A pixel whose centre is on the left edge is hidden, on the right edge it is not.
+    assert mask("unit='px', rectangles=[[1.5, 1.51, 2, 16384]]", 4, 5) == [".....", ".....", ".##..", ".##.."]
+    triangle = "unit='px', rectangles=[], polygons=[[[0, 0], [6, 0], [0, 6]]]"
+    assert mask(triangle, 6, 6) == ["#####.", "####..", "###...", "##....", "#.....", "......"]
+    # Around twice is outside, by the even-odd rule; but two regions over each other stay hidden.
+    assert mask("rectangles=[], polygons=[[[0,0],[1,0],[1,1],[0,1],[0,0],[1,0],[1,1],[0,1]]]", 2, 2) == ["..", ".."]
+    square = "[[0,0],[1,0],[1,1],[0,1]]"
+    assert mask(f"rectangles=[[0,0,0.5,1]], polygons=[{square}, {square}]", 2, 2) == ["##", "##"]
+    assert mask("rectangles=[]", 2, 2) == ["..", ".."]
+
+
+def test_fractions_follow_the_size_and_cover_to_the_last_pixel() -> None:
+    for height, width in ((1, 1), (3, 7), (101, 64)):
+        assert set("".join(mask("rectangles=[[0, 0, 1, 1]]", height, width))) == {"#"}
+        assert set("".join(mask("rectangles=[], polygons=[[[0,0],[1,0],[1,1],[0,1]]]", height, width))) == {"#"}
+
+
+def test_blocks_hold_one_colour_each_and_are_near_their_mean() -> None:
+    rows, columns = np.mgrid[0:50, 0:70]
+    smooth = np.stack([rows * 2, columns * 3, rows + columns], axis=2).astype(np.uint8)
+    made = run(step_of("privacy_mask(mode='pixelate', rectangles=[[0, 0, 1, 1]], block=16)"), smooth)
+    for top in range(0, 50, 16):
+        for left in range(0, 70, 16):
+            part = made[top : top + 16, left : left + 16]
+            assert (part == part[0, 0]).all()
+            assert np.abs(part[0, 0] - smooth[top : top + 16, left : left + 16].mean(axis=(0, 1))).max() <= 2
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_random_regions_are_exact(channels: int) -> None:
+    random = np.random.default_rng(7)
+    for height, width in ((1, 1), (33, 57), (64, 20)):
+        for mode in ("fill", "pixelate"):
+            for unit, most in (("fraction", 1.0), ("px", 80.0)):
+                # Some on centres and corners of pixels, where comparisons are equal.
+                polygons = [(random.random((points, 2)) * most).round(digits).tolist() for points, digits in
+                            ((3, 9), (16, 1), (5, 0))]  # fmt: skip
+                rectangles = (random.random((2, 4)) * most).round(1).tolist()
+                text = (
+                    f"privacy_mask(unit={unit!r}, mode={mode!r}, block=11, rectangles={rectangles}, "
+                    f"polygons={polygons}, color='#20a0f0')"
+                )
+                check(step_of(text), noise(height, width, channels))
+
+
+@pytest.mark.parametrize("name", ["rectangles", "polygons"])
+def test_places_beyond_the_picture_are_refused_where_they_would_silently_mask_nothing(name: str) -> None:
+    value: Any = [[100, 100, 300, 200]] if name == "rectangles" else [[[0, 0], [100, 1], [1, 300]]]
+    with pytest.raises(InputError) as caught:
+        make_chain([{"op": "privacy_mask", "params": {name: value}}])
+    assert caught.value.field == f"ops[0].params.{name}"
+    assert 'unit="px"' in caught.value.reason
+    make_chain([{"op": "privacy_mask", "params": {"unit": "px", name: value}}])
+
+
+def test_the_largest_pictures_do_not_overflow() -> None:
+    rectangles, polygon = ((0.0, 0.0, 1.0, 1.0),), ((0.0, 0.0), (1.0, 0.0), (1.0, 1.0))
+    for width, height in ((16384, 3), (3, 16384)):
+        assert regions.boxes(rectangles, (), "fraction", width, height, height) == ((0, height, 0, width),)
+        covered = sum(
+            (box.bottom - box.top) * (box.right - box.left)
+            for box in regions.boxes((), (polygon,), "fraction", width, height, height)
+        )
+        assert abs(covered / (width * height) - 0.5) < 0.01
