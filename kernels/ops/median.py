@@ -91,12 +91,18 @@ __device__ __forceinline__ int median(At at, const median_params& p) {
         cv2.medianBlur(src, params.ksize, dst=dst)
         # OpenCV's own border reaches as far into the picture as the window does.
         for rows in (slice(0, min(radius, height)), slice(max(height - radius, 0), height)):
-            self._mend(src, dst, rows, slice(0, width), radius, scratch)
+            part = padded(src, rows, slice(0, width), radius, scratch)
+            dst[rows] = _medians(part, radius, scratch)
         for columns in (slice(0, min(radius, width)), slice(max(width - radius, 0), width)):
-            self._mend(src, dst, slice(0, height), columns, radius, scratch)
+            part = padded(src, slice(0, height), columns, radius, scratch)
+            # Lying, as OpenCV is quick along rows only.
+            lying = scratch.array("lying", (part.shape[1], part.shape[0], *part.shape[2:]), np.uint8)
+            cv2.transpose(part, dst=lying)
+            dst[:, columns] = _medians(lying, radius, scratch).swapaxes(0, 1)
 
-    def _mend(self, src: Pixels, dst: Pixels, rows: slice, columns: slice, radius: int, scratch: Scratch) -> None:
-        part = padded(src, rows, columns, radius, scratch)
-        made = scratch.array("median", part.shape, np.uint8)
-        cv2.medianBlur(part, 2 * radius + 1, dst=made)
-        dst[rows, columns] = made[radius:-radius, radius:-radius]
+
+def _medians(part: Pixels, radius: int, scratch: Scratch) -> Pixels:
+    """Of the part without its frame of ``radius`` pixels."""
+    made = scratch.array("medians", part.shape, np.uint8)
+    cv2.medianBlur(part, 2 * radius + 1, dst=made)
+    return made[radius:-radius, radius:-radius]

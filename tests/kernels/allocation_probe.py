@@ -49,6 +49,10 @@ CHAINS = {
     ],
     "sharpen": ["sharpen"] * FRAMES,
     "gradients": [f"scharr | laplacian(ksize={ksize})" for ksize in (1, 3, 3, 1)],
+    "morphology": [
+        f"erode(ksize={2 * ksize + 1}) | dilate(ksize={ksize}) | open(ksize={ksize}) | close(ksize={ksize})"
+        for ksize in (15, 3, 1, 9)
+    ],
     "means": [
         f"box_blur(ksize={ksize}) | unsharp_mask(ksize={ksize}, threshold={ksize % 4})"
         f" | adaptive_threshold(method='{method}', ksize={ksize}, max_value={254 + ksize % 2})"

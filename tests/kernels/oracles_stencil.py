@@ -142,12 +142,29 @@ def adaptive_threshold(picture: Pixels, params: dict[str, Any]) -> Pixels:
     return to_bytes(np.where(above, params["max_value"], 0))
 
 
+def morphology(*steps: Callable[..., Any]) -> Oracle:
+    """One extremum of a square window after the other."""
+
+    def apply(picture: Pixels, params: dict[str, Any]) -> Pixels:
+        for extremum in steps:
+            values = [values for _, _, values in window(picture, params["ksize"], 1)]
+            values = [values for _, _, values in window(extremum(values, axis=0), 1, params["ksize"])]
+            picture = to_bytes(extremum(values, axis=0))
+        return picture
+
+    return apply
+
+
 STENCIL_ORACLES: dict[str, Oracle] = {
     "adaptive_threshold": adaptive_threshold,
     "box_blur": box_blur,
+    "close": morphology(np.max, np.min),
+    "dilate": morphology(np.max),
+    "erode": morphology(np.min),
     "filter2d": filter2d,
     "laplacian": laplacian,
     "median": median,
+    "open": morphology(np.min, np.max),
     "scharr": scharr,
     "unsharp_mask": unsharp_mask,
 }

@@ -1,0 +1,45 @@
+"""Morphology with a square window on the CPU, by OpenCV; the GPU's is in the shared headers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import cv2
+import numpy as np
+
+from kernels.image import Pixels
+from kernels.op import MorphologyOp, P, Scratch
+from kernels.stencil_cpu import bands
+
+_BAND_VALUES = 1 << 19  # bytes: a band stays in the L2 cache, and what it shares with its neighbours is little
+
+
+class SquareOp(MorphologyOp[P]):
+    """A morphology op of one or two steps whose parameters give the width of its square window."""
+
+    @abstractmethod
+    def ksize(self, params: P) -> int:
+        """Width of the window in pixels, odd."""
+
+    def step_radius(self, params: P) -> int:
+        return self.ksize(params) // 2
+
+    def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
+        # OpenCV leaves out what lies beyond the border: as reflect-101, whose values the window holds anyway.
+        window = np.ones((self.ksize(params), self.ksize(params)), np.uint8)
+        first, *others = (cv2.erode if step == "min" else cv2.dilate for step in self.steps)
+        if not others:
+            first(src, window, dst=dst)
+            return
+        # In bands, each with what the second window reads: in place OpenCV would copy the whole picture.
+        (second,) = others
+        height, radius = len(src), self.step_radius(params)
+        rows = max(1, min(height, _BAND_VALUES // src[0].size))
+        for band, read, _ in bands(height, 2 * radius, rows):
+            made = scratch.array("morphology.first", src[read].shape, np.uint8)
+            first(src[read], window, dst=made)
+            top, bottom = max(band.start - radius, 0), min(band.stop + radius, height)
+            between = made[top - read.start : bottom - read.start]
+            again = scratch.array("morphology.second", between.shape, np.uint8)
+            second(between, window, dst=again)
+            np.copyto(dst[band], again[band.start - top : band.stop - top])
