@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from kernels.op import MorphologyOp, OpKind, PixelOp, SeparableOp, TableOp, TemporalOp, WindowOp
+from kernels.op import MorphologyOp, OpKind, PixelOp, SeparableOp, StatisticOp, TableOp, TemporalOp, WindowOp
 from kernels.plan import Pass, PassKind, Plan
+from kernels.source_lines import cuda_text, marked
 
 KERNEL_NAME = "frame"
 # Where things lie in the plan's block of device memory (flow.cuh): passes, then ops.
 PASS_BYTES = 256
 OP_BYTES = 1024
 TABLE_BYTES = 256
-STATE_AT = OP_BYTES - 8  # in an op's block: the address of what a temporal op remembers
+STATE_AT = OP_BYTES - 8  # in an op's block: the address of what a temporal op remembers, or a global op has found
 
 
 @cache
@@ -51,8 +52,11 @@ def stages(plan: Plan, one: Pass) -> list[Stage]:
 
 
 def tables_bytes(plan: Plan, one: Pass) -> int:
-    """Shared memory that a pass's tables take, before its buffers."""
-    return TABLE_BYTES * sum(1 for stage in stages(plan, one) if stage.tables)
+    """Shared memory that a pass's tables take, before its buffers: one for each sweep, and a global op's."""
+    count = sum(1 for stage in stages(plan, one) if stage.tables)
+    if one.first < one.last and isinstance(plan.ops[one.first], StatisticOp):
+        count += plan.pictures[one.first].format.channels
+    return TABLE_BYTES * count
 
 
 def tile_width_px(plan: Plan, one: Pass) -> int:
@@ -75,6 +79,8 @@ def pass_name(plan: Plan, index: int) -> str:
     head = f"ingest_{plan.source.format.name.lower()}" if one.kind is PassKind.INGEST else f"pass{index}"
     if one.kind is PassKind.EGRESS:
         return "egress"
+    if one.kind is PassKind.STATISTIC:
+        return f"{head}_statistic_of_{plan.ops[one.first].name}"
     return "_".join([head, *(op.name for op in plan.ops[one.first : one.last])])
 
 
@@ -82,13 +88,10 @@ def generate(plan: Plan) -> str:
     """The CUDA C++ text of a plan; the same for all sizes (whole words or not) and parameter values."""
     parts = [f'#include "{name}"' for name in headers()]
     # #line makes the compiler name the op's own file and line in its messages.
-    sources = {
-        op.name: op.cuda_source for op in plan.ops if isinstance(op, (WindowOp, PixelOp, SeparableOp, TemporalOp))
-    }
-    parts.extend(f'#line 1 "ops/{name}.py"\n{text.strip(chr(10))}' for name, text in sources.items() if text)
+    parts.extend({op.name: marked(op) for op in plan.ops if cuda_text(op)}.values())
     parts.append('#line 1 "generated"')
     for index, one in enumerate(plan.passes):
-        maker = {PassKind.INGEST: _ingest, PassKind.TILES: _tiles, PassKind.EGRESS: _egress}[one.kind]
+        maker = _MAKERS[one.kind]
         head = f"__device__ __forceinline__ void {pass_name(plan, index)}(const Frame& f, int worker) {{"
         parts.append("\n".join([head, *("  " + line for line in maker(plan, index)), "}"]))
     parts.append("\n".join(_kernel(plan)))
@@ -99,12 +102,23 @@ def _kernel(plan: Plan) -> Iterator[str]:
     # Four blocks a multiprocessor: left to itself, the compiler takes registers until two are left.
     yield f'extern "C" __global__ void __launch_bounds__(THREADS, 4) {KERNEL_NAME}(const __grid_constant__ Frame f) {{'
     yield "  int worker = take_ticket(f);"
-    types = {PassKind.INGEST: "IngestPass", PassKind.TILES: "TilePass", PassKind.EGRESS: "EgressPass"}
-    for index, one in enumerate(plan.passes):
-        workers = f"reinterpret_cast<const {types[one.kind]}*>(f.plan + {index} * PASS_BYTES)->workers"
+    for index in range(len(plan.passes)):
+        workers = f"{_pass_args(plan, index)}.workers"
         yield f"  if (worker < {workers}) return {pass_name(plan, index)}(f, worker);"
         yield f"  worker -= {workers};"
     yield "}"
+
+
+_TYPES = {
+    PassKind.INGEST: "IngestPass",
+    PassKind.STATISTIC: "StatisticPass",
+    PassKind.TILES: "TilePass",
+    PassKind.EGRESS: "EgressPass",
+}
+
+
+def _pass_args(plan: Plan, index: int) -> str:
+    return f"(*reinterpret_cast<const {_TYPES[plan.passes[index].kind]}*>(f.plan + {index} * PASS_BYTES))"
 
 
 def _tables(plan: Plan, one: Pass) -> Iterator[str]:
@@ -127,6 +141,12 @@ def _op_params(plan: Plan, index: int) -> str:
     )
 
 
+def _state(plan: Plan, index: int, type_name: str) -> str:
+    """The address of what an op keeps in device memory."""
+    channels = plan.pictures[index].format.channels
+    return f"*reinterpret_cast<{type_name}<{channels}>* const*>(f.plan + {params_offset(plan, index) + STATE_AT})"
+
+
 def _pixel_function(plan: Plan, index: int) -> str:
     op, channels = plan.ops[index], plan.pictures[index].format.channels
     return (
@@ -138,7 +158,7 @@ def _pixel_function(plan: Plan, index: int) -> str:
 def _ingest(plan: Plan, number: int) -> Iterator[str]:
     one = plan.passes[number]
     out = plan.pictures[one.last].format.channels
-    yield f"const IngestPass pass = *reinterpret_cast<const IngestPass*>(f.plan + {number} * PASS_BYTES);"
+    yield f"const IngestPass pass = {_pass_args(plan, number)};"
     yield from _tables(plan, one)
     for index in range(one.first, one.last):
         if isinstance(plan.ops[index], PixelOp):
@@ -173,11 +193,16 @@ def _tiles(plan: Plan, number: int) -> Iterator[str]:
     one = plan.passes[number]
     width = tile_width_px(plan, one)
     gathers = plan.ops[one.first].kind is OpKind.GATHER
-    yield f"const TilePass pass = *reinterpret_cast<const TilePass*>(f.plan + {number} * PASS_BYTES);"
+    yield f"const TilePass pass = {_pass_args(plan, number)};"
     yield from _tables(plan, one)
     for index in range(one.first, one.last):
-        if not isinstance(plan.ops[index], (TableOp, MorphologyOp)):
+        if not isinstance(plan.ops[index], (TableOp, MorphologyOp, StatisticOp)):
             yield _op_params(plan, index)
+    if isinstance(plan.ops[one.first], StatisticOp):
+        seen = plan.pictures[one.first].format.channels
+        yield f"uint8* found = shared_memory + {tables_bytes(plan, one) - TABLE_BYTES * seen};"
+        yield f"take_tables<{seen}>(f, {_pass_args(plan, number - 1)}.made,"
+        yield f"    {_state(plan, one.first, 'Statistic')}, found);"
     yield f"uint8* memory[2] = {{shared_memory + {tables_bytes(plan, one)},"
     yield f"                    shared_memory + {tables_bytes(plan, one)} + pass.buffer_bytes}};"
     yield f"const int across = (pass.size.width + {width - 1}) / {width};"
@@ -209,17 +234,21 @@ def _tiles(plan: Plan, number: int) -> Iterator[str]:
             yield f"  look_up<{channels}, {width}>(b{buffer}, halo, {post}.table);"
             continue
         op = plan.ops[stage.op]
+        if isinstance(op, StatisticOp):
+            yield f"  look_up_each<{channels}, {width}>(b{buffer}, halo, found);"
+            if stage.tables:
+                yield f"  look_up<{channels}, {width}>(b{buffer}, halo, {post}.table);"
+            continue
         if isinstance(op, TemporalOp):
             after = plan.pictures[stage.op + 1].format.channels
             old = f"b{buffer}"
             if after != channels:
                 buffer, current = buffer + 1, 1 - current
                 yield f"  Buffer<{after}, {width}> b{buffer}(pass, memory[{current}]);"
-            state = f"{op.name}_state<{channels}>"
-            address = f"f.plan + {params_offset(plan, stage.op) + STATE_AT}"
+            state = f"{op.name}_state"
             yield f"  update_pixels<{channels}, {after}>({old}.picture(tile), b{buffer}.data, b{buffer}.pitch,"
-            yield f"      tile.x0, tile.y0, {width}, TILE_ROWS, *reinterpret_cast<{state}* const*>({address}),"
-            yield f"      [&](const uint8* in, {state}& state, int x, int y, Size size, uint8* out) {{"
+            yield f"      tile.x0, tile.y0, {width}, TILE_ROWS, {_state(plan, stage.op, state)},"
+            yield f"      [&](const uint8* in, {state}<{channels}>& state, int x, int y, Size size, uint8* out) {{"
             yield f"        {op.name}<{channels}>(in, state, f.number == 1, x, y, size, p{stage.op}, out);"
             yield "      });"
             yield "  __syncthreads();"
@@ -284,4 +313,22 @@ def _tiles(plan: Plan, number: int) -> Iterator[str]:
 
 
 def _egress(plan: Plan, number: int) -> Iterator[str]:
-    yield f"egress(f, *reinterpret_cast<const EgressPass*>(f.plan + {number} * PASS_BYTES), worker);"
+    yield f"egress(f, {_pass_args(plan, number)}, worker);"
+
+
+def _statistic(plan: Plan, number: int) -> Iterator[str]:
+    index = plan.passes[number].first
+    op, channels = plan.ops[index], plan.pictures[index].format.channels
+    yield _op_params(plan, index)
+    yield f"count_values<{channels}>(f, {_pass_args(plan, number)}, worker, {_state(plan, index, 'Statistic')},"
+    yield "    [&](const uint32* histogram, uint32 pixels, int channel, int value) {"
+    yield f"      return {op.name}<{channels}>(histogram, pixels, channel, value, p{index});"
+    yield "    });"
+
+
+_MAKERS = {
+    PassKind.INGEST: _ingest,
+    PassKind.STATISTIC: _statistic,
+    PassKind.TILES: _tiles,
+    PassKind.EGRESS: _egress,
+}

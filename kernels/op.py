@@ -8,6 +8,7 @@ An op object is stateless; one instance serves every camera. Its result is defin
 * :class:`MorphologyOp` — least and greatest values of a square window.
 * :class:`WindowOp` — any other stencil: a CUDA function of the values around a pixel.
 * :class:`TemporalOp` — a point op that remembers earlier frames.
+* :class:`StatisticOp` — tables that follow from the picture's histogram.
 * :class:`PixelOp` — whole pixels of a result that may have another size or other channels.
 """
 
@@ -35,6 +36,7 @@ class OpKind(Enum):
     STENCIL = "stencil"
     GATHER = "gather"
     TEMPORAL = "temporal"
+    GLOBAL = "global"
 
 
 class OpParams(BaseModel):
@@ -147,6 +149,43 @@ class TemporalOp(Op[P]):
 
     def radius(self, params: P) -> int:
         return 0
+
+
+class StatisticOp(Op[P]):
+    """A table for each channel that follows from how often each value comes in the whole picture.
+
+    ``cuda_source`` defines ``struct NAME_params`` (at most 1008 bytes) and ``template <int CHANNELS> __device__ int
+    NAME(const uint32* histogram, uint32 pixels, int channel, int value, const NAME_params& p)``: what becomes of
+    ``value`` in that channel (saturated to 0–255), where value v came ``histogram[256 * c + v]`` times in channel c of
+    a picture of ``pixels`` pixels.
+    """
+
+    kind = OpKind.GLOBAL
+    cuda_source: ClassVar[str]
+
+    @abstractmethod
+    def tables(self, histogram: npt.NDArray[np.int64], params: P) -> Pixels:
+        """(C, 256) uint8 from (C, 256) counts: the same whole numbers as the CUDA form."""
+
+    def radius(self, params: P) -> int:
+        return 0
+
+    def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
+        tables = self.tables(histogram(src), params)
+        cv2.LUT(src, np.ascontiguousarray(tables.T)[None], dst=dst)
+
+
+def histogram(picture: Pixels) -> npt.NDArray[np.int64]:
+    """(C, 256): how often each value comes in each channel of (H, W) or (H, W, 3)."""
+    channels = 1 if picture.ndim == 2 else picture.shape[2]
+    counts = np.zeros((channels, 256), np.int64)
+    # OpenCV counts in 32-bit floats, which hold every whole number up to 2^24.
+    rows = max(1, (1 << 24) // picture.shape[1])
+    for top in range(0, picture.shape[0], rows):
+        for channel in range(channels):
+            found = cv2.calcHist([picture[top : top + rows]], [channel], None, [256], [0, 256])
+            counts[channel] += found[:, 0].astype(np.int64)
+    return counts
 
 
 class SeparableOp(Op[P]):

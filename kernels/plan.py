@@ -20,6 +20,7 @@ class PassKind(Enum):
     """How a pass walks over its picture."""
 
     INGEST = "ingest"  # reads the slot
+    STATISTIC = "statistic"  # counts the values of a picture in device memory; makes none
     TILES = "tiles"  # reads and writes device memory, or writes the result
     EGRESS = "egress"  # writes a result whose rows are no whole words
 
@@ -29,7 +30,7 @@ class Pass:
     """One walk over a picture: ops ``first`` to ``last`` (not included) of the chain.
 
     It makes picture ``last`` of the plan from the slot (``INGEST``) or from picture ``first``; ``to_result`` says that
-    this is the slot's result.
+    this is the slot's result. A ``STATISTIC`` makes what the op ``first`` needs to know of picture ``first``.
     """
 
     kind: PassKind
@@ -88,7 +89,7 @@ def reads_in_place(plan: Plan) -> Plan:
     """
     source = plan.source
     whole = source.format.is_working and source.strides[0] % WORD == 0 and source.offsets[0] % WORD == 0
-    if not (whole and plan.ops):
+    if not (whole and plan.ops) or plan.ops[0].kind is OpKind.GLOBAL:
         return plan
     return replace(plan, passes=_passes(plan.ops, True, plan.result.strides[0] % WORD == 0, ingest=False))
 
@@ -97,32 +98,32 @@ def _passes(ops: Sequence[AnyOp], fuse: bool, whole_words: bool, ingest: bool = 
     """The first point ops go with the ingest; a pass over tiles takes ops while their windows stay small together.
 
     What counts is the largest window that an op's parameters may ask for: a slider never changes the passes. A gather
-    may read any row, so it starts a pass; what follows is computed from its pixels around the tile as well. Behind a
-    temporal op a stencil starts a pass.
+    may read any row, so it starts a pass; what follows is computed from its pixels around the tile as well. So does a
+    global op, behind a pass for its statistic, and behind a temporal op a stencil.
     """
-    ends: list[int] = []
+    passes: list[Pass] = []
+    halo, room = 0, -1
     if ingest:
-        ends.append(0)
-        while fuse and ends[0] < len(ops) and ops[ends[0]].kind is OpKind.POINT:
-            ends[0] += 1
-    ingests = len(ends)
-    halo, room = 0, 0
-    for index in range(ends[0] if ends else 0, len(ops)):
+        points = 0
+        while fuse and points < len(ops) and ops[points].kind is OpKind.POINT:
+            points += 1
+        passes.append(Pass(PassKind.INGEST, 0, points, False))
+    for index in range(passes[0].last if passes else 0, len(ops)):
         op = ops[index]
         radius = op.max_radius if op.kind is OpKind.STENCIL else 0
-        if len(ends) > ingests and fuse and op.kind is not OpKind.GATHER and halo + radius <= room:
-            ends[-1], halo = index + 1, halo + radius
+        if fuse and op.kind not in (OpKind.GATHER, OpKind.GLOBAL) and halo + radius <= room:
+            passes[-1] = replace(passes[-1], last=index + 1)
+            halo += radius
         else:
-            ends.append(index + 1)
+            if op.kind is OpKind.GLOBAL:
+                passes.append(Pass(PassKind.STATISTIC, index, index, False))
+            passes.append(Pass(PassKind.TILES, index, index + 1, False))
             halo, room = radius, MAX_HALO_PX
         if op.kind is OpKind.TEMPORAL:
             # It must see each pixel once, so nothing behind it may have pixels around the tile made as well.
             room = halo
-    kinds = [PassKind.INGEST] * ingests + [PassKind.TILES] * (len(ends) - ingests)
-    starts = [0, *ends[:-1]]
-    passes = [Pass(*what, False) for what in zip(kinds, starts, ends, strict=True)]
     if whole_words:
-        passes[-1] = Pass(passes[-1].kind, passes[-1].first, passes[-1].last, True)
+        passes[-1] = replace(passes[-1], to_result=True)
     else:
         passes.append(Pass(PassKind.EGRESS, len(ops), len(ops), True))
     return tuple(passes)

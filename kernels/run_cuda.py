@@ -29,7 +29,7 @@ from kernels.errors import DeviceFailedError, InputError
 from kernels.formats import yuv_coefficients
 from kernels.image import ImageSpec, ImageView, align_up
 from kernels.memory import DeviceMemory
-from kernels.op import MorphologyOp, OpKind, OpParams, SeparableOp, TemporalOp
+from kernels.op import MorphologyOp, OpKind, OpParams, SeparableOp, StatisticOp, TemporalOp
 from kernels.plan import Pass, PassKind, Plan, reads_in_place
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ _BLOCKS_PER_MULTIPROCESSOR = 4  # what the kernel's registers are limited for
 # What fills the link, and computes as fast as it brings rows, measured (DESIGN.md); more are only in each other's way.
 _READ_BLOCKS = 96
 _WRITE_BLOCKS = 32
+_COUNTING_BLOCKS = 64
 _COMPUTING_BLOCKS_PER_MULTIPROCESSOR = 2
 
 
@@ -83,6 +84,17 @@ class _TilePass(ctypes.Structure):
     )
 
 
+class _StatisticPass(ctypes.Structure):
+    _fields_ = (
+        ("src", ctypes.c_uint64),
+        ("src_stride", ctypes.c_int),
+        ("size", ctypes.c_int * 2),
+        ("needed", _Rows),
+        ("made", _Rows),
+        ("workers", ctypes.c_int),
+    )
+
+
 class _EgressPass(ctypes.Structure):
     _fields_ = (
         ("src", ctypes.c_uint64),
@@ -105,7 +117,7 @@ class _Frame(ctypes.Structure):
     )
 
 
-_AnyPass = _IngestPass | _TilePass | _EgressPass
+_AnyPass = _IngestPass | _StatisticPass | _TilePass | _EgressPass
 
 # A change of size makes a new executor of the same text, also where there is no cache on disk.
 _cubin = lru_cache(maxsize=32)(compile_cubin)
@@ -154,29 +166,40 @@ class CudaExecutor:
         self._most_shared_bytes = 48 << 10  # what every device gives without being asked
 
     def _allocate(self) -> None:
-        """Memory of the plan's block, the counters (zero), and each picture between two passes."""
+        """Memory of the plan's block, the counters (zero), each picture between two passes, and what ops keep."""
+        from cupy.cuda import runtime
+
         plan, ledger = self._plan, self._device.ledger
         self._block_bytes = params_offset(plan, len(plan.ops))
-        pictures = [plan.pictures[one.last] for one in plan.passes if not one.to_result]
-        counters = [-(-picture.height // _BAND_ROWS) for picture in pictures]
+        counters = [
+            1 if one.kind is PassKind.STATISTIC else -(-plan.pictures[one.last].height // _BAND_ROWS)
+            for one in plan.passes
+        ]
         counter_bytes = 4 * (1 + sum(counters))
         memory = DeviceMemory(align_up(self._block_bytes, 256) + counter_bytes, ledger)
         self._memory.append(memory)
         self._frame.plan, self._frame.tickets = memory.ptr, memory.ptr + align_up(self._block_bytes, 256)
         with cuda_errors("cudaMemset"):
-            from cupy.cuda import runtime
-
             runtime.memsetAsync(self._frame.tickets, 0, counter_bytes, self._stream.ptr)
         self._finished = [self._frame.tickets + 4 * (1 + sum(counters[:i])) for i in range(len(counters))]
-        for picture in pictures:
-            self._memory.append(DeviceMemory(align_up(picture.nbytes, 256), ledger))
-        self._scratch = [one.ptr for one in self._memory[1:]]
-        self._states: dict[int, int] = {}  # where the temporal ops, by their place in the chain, remember
+        self._scratch: dict[int, int] = {}  # the pictures that passes make, by the pass
+        for number, one in enumerate(plan.passes):
+            if not one.to_result and one.kind is not PassKind.STATISTIC:
+                self._memory.append(DeviceMemory(align_up(plan.pictures[one.last].nbytes, 256), ledger))
+                self._scratch[number] = self._memory[-1].ptr
+        self._states: dict[int, int] = {}  # what temporal and global ops keep, by their place in the chain
         for index, (op, picture) in enumerate(zip(plan.ops, plan.pictures, strict=False)):
+            channels = picture.format.channels
             if isinstance(op, TemporalOp):
-                nbytes = picture.width * picture.height * op.state_bytes(picture.format.channels)
-                self._memory.append(DeviceMemory(align_up(nbytes, 256), ledger))
-                self._states[index] = self._memory[-1].ptr
+                nbytes = picture.width * picture.height * op.state_bytes(channels)
+            elif isinstance(op, StatisticOp):
+                nbytes = 256 * channels * 5 + 4
+            else:
+                continue
+            self._memory.append(DeviceMemory(align_up(nbytes, 256), ledger))
+            self._states[index] = self._memory[-1].ptr
+            with cuda_errors("cudaMemset"):
+                runtime.memsetAsync(self._states[index], 0, nbytes, self._stream.ptr)
 
     def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
         plan = self.plan
@@ -189,14 +212,16 @@ class CudaExecutor:
         frame = self._frame
         frame.planes[: len(plan.source.offsets)] = [source.dev_ptr + offset for offset in plan.source.offsets]
         frame.result = result.dev_ptr + plan.result.offsets[0]
-        frame.number = frame.number + 1
+        frame.number = (self._launched + 1) % 2**32
         events = self._spare.pop() if self._spare else _Events(self._block)
         with cuda_errors("cuLaunchKernel"):
             stream = self._stream
             events.start.record(stream)
             arguments = ctypes.addressof(self._arguments)
             self._launch(self._function, self._grid, 1, 1, _THREADS, 1, 1, self._shared_bytes, stream.ptr, arguments, 0)
-            frame.first_ticket = frame.first_ticket + self._grid
+            # Only a frame that runs moves the counters on the device.
+            self._launched += 1
+            frame.first_ticket = (frame.first_ticket + self._grid) % 2**32
             events.end.record(stream)
         return CudaCompletion(events, self._spare)
 
@@ -275,10 +300,15 @@ class CudaExecutor:
         kinds = [one.kind for one in plan.passes]
         readers = min(_READ_BLOCKS, room // 4) if PassKind.INGEST in kinds else 0
         writers = min(_WRITE_BLOCKS, room // 4) if PassKind.EGRESS in kinds else 0
-        computing = (room - readers - writers) // max(kinds.count(PassKind.TILES), 1)
+        computing = (room - readers - writers) // max(kinds.count(PassKind.TILES) + kinds.count(PassKind.STATISTIC), 1)
         if readers:
             computing = min(computing, device.multiprocessors * _COMPUTING_BLOCKS_PER_MULTIPROCESSOR)
-        most = {PassKind.INGEST: readers, PassKind.TILES: computing, PassKind.EGRESS: writers}
+        most = {
+            PassKind.INGEST: readers,
+            PassKind.STATISTIC: min(computing, _COUNTING_BLOCKS),
+            PassKind.TILES: computing,
+            PassKind.EGRESS: writers,
+        }
         return [max(1, min(most[one.kind], self._work(one))) for one in plan.passes]
 
     def _work(self, one: Pass) -> int:
@@ -288,6 +318,8 @@ class CudaExecutor:
             return -(-picture.width // _SEGMENT_PX) * -(-picture.height // _SEGMENT_ROWS)
         if one.kind is PassKind.TILES:
             return -(-picture.width // tile_width_px(self._plan, one)) * -(-picture.height // _BAND_ROWS)
+        if one.kind is PassKind.STATISTIC:
+            return -(-picture.height // _BAND_ROWS)
         return -(-self._plan.result.nbytes // (64 * _THREADS))
 
     def _radii(self, one: Pass, params: tuple[OpParams, ...]) -> list[int]:
@@ -318,6 +350,8 @@ class CudaExecutor:
     def _pass_shared_bytes(self, one: Pass, params: tuple[OpParams, ...]) -> int:
         if one.kind is PassKind.EGRESS:
             return 0
+        if one.kind is PassKind.STATISTIC:
+            return 1024 * self._plan.pictures[one.first].format.channels
         buffers = (
             # Two pictures, and the words of the largest format's segments.
             2 * _SEGMENT_ROWS * _SEGMENT_PX * 3 + 2 * (3 * _SEGMENT_PX + 16)
@@ -327,19 +361,31 @@ class CudaExecutor:
         return tables_bytes(self._plan, one) + buffers
 
     def _rows(self, number: int) -> _Rows:
-        """How the picture that pass ``number`` makes is handed over."""
+        """How what pass ``number`` makes is handed over."""
         plan = self._plan
         one = plan.passes[number]
+        if one.kind is PassKind.STATISTIC:
+            return _Rows(self._finished[number], 1, 1)
         picture = plan.pictures[one.last]
         width = _SEGMENT_PX if one.kind is PassKind.INGEST else tile_width_px(plan, one)
         return _Rows(self._finished[number], -(-picture.width // width), picture.height)
+
+    def _source(self, number: int) -> tuple[int, int, _Rows]:
+        """Where the picture lies that pass ``number`` reads, its stride, and how it is handed over; 0 is the slot."""
+        plan = self._plan
+        maker = number - 1
+        while maker >= 0 and plan.passes[maker].kind is PassKind.STATISTIC:
+            maker -= 1
+        if maker < 0:
+            return 0, plan.source.strides[0], _Rows()
+        return self._scratch[maker], plan.pictures[plan.passes[maker].last].strides[0], self._rows(maker)
 
     def _make_pass(self, number: int, params: tuple[OpParams, ...], workers: int) -> _AnyPass:
         plan = self._plan
         one = plan.passes[number]
         before, after = plan.pictures[one.first], plan.pictures[one.last]
         made = _Rows() if one.to_result else self._rows(number)
-        dst = 0 if one.to_result else self._scratch[number]
+        dst = self._scratch.get(number, 0)
         dst_stride = plan.result.strides[0] if one.to_result else after.strides[0]
         if one.kind is PassKind.INGEST:
             source = plan.source
@@ -350,14 +396,14 @@ class CudaExecutor:
             )  # fmt: skip
             ingest.strides[: len(source.strides)] = source.strides
             return ingest
-        if number:
-            src, src_stride, needed = self._scratch[number - 1], before.strides[0], self._rows(number - 1)
-        else:
-            src, src_stride, needed = 0, plan.source.strides[0], _Rows()
+        src, src_stride, needed = self._source(number)
+        if one.kind is PassKind.STATISTIC:
+            size = before.width, before.height
+            return _StatisticPass(src=src, src_stride=src_stride, size=size, needed=needed, made=made, workers=workers)
         if one.kind is PassKind.EGRESS:
             row_bytes = plan.result.strides[0]
             return _EgressPass(
-                src=src, stride=before.strides[0], row_bytes=row_bytes, bytes=plan.result.nbytes,
+                src=src, stride=src_stride, row_bytes=row_bytes, bytes=plan.result.nbytes,
                 needed=needed, workers=workers,
             )  # fmt: skip
         halo, margin, buffer_bytes = self._geometry(one, params)

@@ -18,6 +18,7 @@ from kernels.image import ImageSpec
 from kernels.op import OpParams, Scratch, WindowOp
 from kernels.plan import Plan, make_plan, unfused
 from kernels.registry import all_ops
+from tests.kernels.test_plan import Counts, Remembers, chain_with
 
 nvrtc = pytest.importorskip("cupy", reason="needs the extra cuda12 or cuda13").cuda.nvrtc
 
@@ -66,6 +67,12 @@ def test_each_form_of_a_pass_compiles_for_each_architecture(architecture: int) -
     chain = parse_chain("gamma | grayscale | gaussian_blur | invert | sharpen | flip | invert | sobel")
     for plan in (plan_of(NV12, chain), unfused(plan_of(GRAY8, chain))):
         assert compile_cubin(generate(plan), str(architecture)).startswith(b"\x7fELF")
+
+
+def test_ops_that_remember_or_count_compile() -> None:
+    chain = chain_with("sobel", Counts(), "gamma", Remembers(), "gamma", "grayscale", Counts(), Remembers())
+    for plan in (plan_of(NV12, chain), unfused(plan_of(NV12, chain))):
+        assert compile_cubin(generate(plan), "90").startswith(b"\x7fELF")
 
 
 def test_the_text_names_the_ops_of_each_pass() -> None:

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.chain import Chain, Step, parse_chain
 from kernels.formats import BGR8, FORMATS, GRAY8, NV12, YUYV, Matrix, PixelFormat, Range
-from kernels.image import MAX_SIDE_PX, PLANE_ALIGNMENT, ImageSpec, Shape
-from kernels.op import OpKind
+from kernels.image import MAX_SIDE_PX, PLANE_ALIGNMENT, ImageSpec, Pixels, Shape
+from kernels.op import OpKind, OpParams, Scratch, StatisticOp, TemporalOp
 from kernels.plan import MAX_HALO_PX, PassKind, chain_params, make_plan, result_nbytes, slot_source_spec, unfused
+from kernels.registry import AnyOp, find_op
 from tests.kernels.cases import SIZES, SourceCase
 from tests.kernels.oracles import packed_size
 from tests.kernels.strategies import chains, steps
@@ -89,12 +92,79 @@ def test_each_op_is_in_one_pass_and_each_pass_reads_what_the_one_before_made(cha
         assert [one.kind for one in passes].count(PassKind.INGEST) == 1
         assert [one.to_result for one in passes] == [False] * (len(passes) - 1) + [True]
         assert [one.first for one in passes] == [0, *(one.last for one in passes[:-1])]
+        assert all(one.first == one.last for one in passes if one.kind is PassKind.STATISTIC)
         assert passes[-1].last == len(plan.ops)
         for one in passes:
             ops = plan.ops[one.first : one.last]
             assert one.kind is PassKind.TILES or all(op.kind is OpKind.POINT for op in ops)
-            assert all(op.kind is not OpKind.GATHER for op in ops[1:])
+            assert all(op.kind not in (OpKind.GATHER, OpKind.GLOBAL) for op in ops[1:])
             assert sum(op.max_radius for op in ops) <= MAX_HALO_PX
+
+
+class Counts(StatisticOp[OpParams]):
+    """A global op that changes nothing."""
+
+    name = "counts"
+    Params = OpParams
+    cuda_source = """
+struct counts_params {};
+template <int CHANNELS>
+__device__ int counts(const uint32*, uint32, int, int value, const counts_params&) { return value; }
+"""
+
+    def constants(self, params: OpParams) -> bytes:
+        return b""
+
+    def tables(self, histogram: npt.NDArray[np.int64], params: OpParams) -> Pixels:
+        return np.tile(np.arange(256, dtype=np.uint8), (len(histogram), 1))
+
+
+class Remembers(TemporalOp[OpParams]):
+    """A temporal op that changes nothing."""
+
+    name = "remembers"
+    Params = OpParams
+    cuda_source = """
+struct remembers_params {};
+template <int CHANNELS>
+struct remembers_state { uint8 last; };
+template <int CHANNELS>
+__device__ void remembers(const uint8* in, remembers_state<CHANNELS>&, bool, int, int, Size, const remembers_params&,
+                          uint8* out) {
+  for (int c = 0; c < CHANNELS; ++c) out[c] = in[c];
+}
+"""
+
+    def state_bytes(self, channels: int) -> int:
+        return 1
+
+    def constants(self, params: OpParams) -> bytes:
+        return b""
+
+    def run_cpu(self, src: Pixels, dst: Pixels, params: OpParams, scratch: Scratch) -> None:
+        np.copyto(dst, src)
+
+
+def chain_with(*ops: AnyOp | str) -> Chain:
+    found = [find_op(op) if isinstance(op, str) else op for op in ops]
+    return Chain(tuple(Step(op, op.Params()) for op in found))
+
+
+@pytest.mark.parametrize(
+    ("ops", "passes"),
+    [
+        ((Counts(),), ["ingest 0-0", "statistic 0-0", "tiles 0-1>"]),
+        (("gamma", "sobel", Counts(), "gamma", "sobel"),
+         ["ingest 0-1", "tiles 1-2", "statistic 2-2", "tiles 2-5>"]),
+        ((Counts(), Counts()), ["ingest 0-0", "statistic 0-0", "tiles 0-1", "statistic 1-1", "tiles 1-2>"]),
+        # A temporal op must see each pixel once: no stencil behind it in its pass.
+        (("gamma", Remembers(), "gamma"), ["ingest 0-1", "tiles 1-3>"]),
+        (("sobel", Remembers(), "gamma", "sobel"), ["ingest 0-0", "tiles 0-3", "tiles 3-4>"]),
+    ],
+)  # fmt: skip
+def test_global_and_temporal_ops(ops: tuple[AnyOp | str, ...], passes: list[str]) -> None:
+    plan = make_plan(chain_with(*ops), ImageSpec.make(NV12, 64, 48))
+    assert [f"{p.kind.value} {p.first}-{p.last}{'>' if p.to_result else ''}" for p in plan.passes] == passes
 
 
 def test_unfused_each_op_has_a_pass_of_its_own() -> None:
