@@ -46,6 +46,7 @@ def weighted_means(src: Pixels, dst: Pixels, across: Taps, down: Taps, scratch: 
     index = (across.index[:, :, None] * channels + np.arange(channels)).reshape(-1, row_out)
     weight = across.weight.repeat(channels, axis=1)
     whole = across.total * down.total
+    signed = bool((across.weight < 0).any() or (down.weight < 0).any())
 
     for top in range(0, height, rows):
         n = min(rows, height - top)
@@ -66,6 +67,8 @@ def weighted_means(src: Pixels, dst: Pixels, across: Taps, down: Taps, scratch: 
         band += whole
         band /= 2 * whole
         np.floor(band, out=band)
+        if signed:
+            np.clip(band, 0, 255, out=band)
         np.copyto(dst[top : top + n], band.reshape(n, *dst.shape[1:]), casting="unsafe")
 
 

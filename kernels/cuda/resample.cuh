@@ -2,7 +2,7 @@
 #pragma once
 #include "pinhole/pixel.cuh"
 
-enum Resampling { RESAMPLE_NEAREST, RESAMPLE_LINEAR, RESAMPLE_AREA };
+enum Resampling { RESAMPLE_NEAREST, RESAMPLE_LINEAR, RESAMPLE_AREA, RESAMPLE_CUBIC };
 
 // Along one axis: the first of two neighbours and the weight of the second, in 1/256.
 __device__ __forceinline__ int linear_place(int x, int from, int to, int& second) {
@@ -12,6 +12,18 @@ __device__ __forceinline__ int linear_place(int x, int from, int to, int& second
   const int first = centre / (2 * to);
   if (first < from - 1) second = ((centre - first * 2 * to) * 256 + to) / (2 * to);
   return first;
+}
+
+// Along one axis: the second of four neighbours and the weights of all, in 1/2048.
+__device__ __forceinline__ int cubic_place(int x, int from, int to, int (&weights)[4]) {
+  const int centre = (2 * x + 1) * from - to + 2 * to;  // one place more, so that it is positive
+  const int second = centre / (2 * to);
+  const int k = ((centre - second * 2 * to) * 256 + to) / (2 * to);  // in 1/256
+  weights[0] = (-3 * k * (256 - k) * (256 - k) + (1 << 14)) >> 15;
+  weights[2] = (((3 << 16) + (6 << 8) * k - 5 * k * k) * k + (1 << 14)) >> 15;
+  weights[3] = (-3 * k * k * (256 - k) + (1 << 14)) >> 15;
+  weights[1] = 2048 - weights[0] - weights[2] - weights[3];
+  return second - 1;
 }
 
 // Pixel (x, y) of the picture made ``size`` pixels large.
@@ -36,6 +48,26 @@ __device__ __forceinline__ void resample(const Picture<CHANNELS>& in, int x, int
       const int bottom = lower[c] * (256 - right) + lower[c + next] * right;
       out[c] = (top * (256 - below) + bottom * below + (1 << 15)) >> 16;
     }
+  } else if (interpolation == RESAMPLE_CUBIC) {
+    int across[4], down[4];
+    const int column = cubic_place(x, in.size.width, size.width, across);
+    const int row = cubic_place(y, in.size.height, size.height, down);
+    int sum[CHANNELS] = {};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      int along[CHANNELS] = {};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int inside = min(max(column + i - 1, 0), in.size.width - 1);
+        const uint8* from = in.at(inside, min(max(row + j - 1, 0), in.size.height - 1));
+#pragma unroll
+        for (int c = 0; c < CHANNELS; ++c) along[c] += from[c] * across[i];
+      }
+#pragma unroll
+      for (int c = 0; c < CHANNELS; ++c) sum[c] += along[c] * down[j];  // below 2^31: 255·(1.375·2048)^2
+    }
+#pragma unroll
+    for (int c = 0; c < CHANNELS; ++c) out[c] = min(max((sum[c] + (1 << 21)) >> 22, 0), 255);
   } else {
     // In units in which a source pixel is size.width wide and a result pixel in.size.width: whole numbers below 2^28.
     const int left = x * in.size.width, right = left + in.size.width;

@@ -65,7 +65,7 @@ CHAINS = {
     "flip": [f"flip(direction='{direction}')" for direction in ("horizontal", "vertical", "both", "both")],
     "resize": [
         f"resize(width=1920, interpolation='{how}') | sharpen | resize(width=2566, interpolation='{how}')"
-        for how in ("nearest", "linear", "area", "linear")
+        for how in ("nearest", "linear", "area", "cubic")
     ],
     "crop and rotate": [
         f"crop(x={x}, y=8, width=2540, height=1400) | rotate(degrees={degrees}) | rotate(degrees={180 * (x % 2)})"

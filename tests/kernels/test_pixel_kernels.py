@@ -42,7 +42,7 @@ def test_every_pixel_op_is_exact_at_every_size(library: ctypes.CDLL, format: Pix
 
 
 @ANY_CHANNELS
-@pytest.mark.parametrize("how", ["nearest", "linear", "area"])
+@pytest.mark.parametrize("how", ["nearest", "linear", "area", "cubic"])
 def test_b123_every_ratio_is_exact(library: ctypes.CDLL, format: PixelFormat, how: str) -> None:
     for size in ((1, 1), (64, 48), (131, 97)):
         for to in ((1, 1), (42, 43), (43, 42), (128, 9), (32, 24), (131, 194), (300, 5)):
@@ -57,7 +57,7 @@ def test_points_between_pixels_are_exact(library: ctypes.CDLL, format: PixelForm
         check(library, parse_chain(text).steps[0], SourceCase(format, *size))
 
 
-@pytest.mark.parametrize("how", ["nearest", "linear", "area"])
+@pytest.mark.parametrize("how", ["nearest", "linear", "area", "cubic"])
 def test_the_longest_sides_do_not_overflow(library: ctypes.CDLL, how: str) -> None:
     for size, to in (((16384, 3), (301, 2)), ((3, 16384), (2, 301)), ((301, 2), (16384, 1)), ((16384, 2), (1, 1))):
         step = parse_chain(f"resize(width={to[0]}, height={to[1]}, interpolation={how!r})").steps[0]

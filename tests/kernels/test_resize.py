@@ -15,9 +15,17 @@ from kernels.chain import Step, parse_chain
 from kernels.image import MAX_SIDE_PX, Pixels, Shape
 from kernels.op import Scratch
 from kernels.ops import resize as resize_module
-from kernels.ops.resize import Resize, ResizeParams, area, linear, nearest, opencv_agrees
+from kernels.ops.resize import Resize, ResizeParams, area, cubic, linear, nearest, opencv_agrees
 from kernels.resample_cpu import Taps
-from tests.kernels.oracles import WEIGHTS, area_weights, linear_weights, nearest_weights, oracle_op, resized
+from tests.kernels.oracles import (
+    WEIGHTS,
+    area_weights,
+    cubic_weights,
+    linear_weights,
+    nearest_weights,
+    oracle_op,
+    resized,
+)
 
 sides = st.one_of(st.integers(1, 60), st.integers(1, 3000))
 
@@ -57,6 +65,7 @@ def test_places_and_weights_are_the_definitions(source: int, to: int) -> None:
     for ours, expected in (
         (linear(source, to), linear_weights(source, to)),
         (area(source, to), area_weights(source, to)),
+        (cubic(source, to), cubic_weights(source, to)),
     ):
         np.testing.assert_array_equal(dense(ours, source), expected)
         assert (ours.weight.sum(axis=0) == ours.total).all()
@@ -140,3 +149,21 @@ def test_half_the_size_by_area_is_opencvs() -> None:
     picture = noise(46, 62)
     expected = cv2.resize(picture, (31, 23), interpolation=cv2.INTER_AREA)
     np.testing.assert_array_equal(run(picture, step(31, 23, "area")), expected)
+
+
+@pytest.mark.parametrize("to", [(31, 23), (62, 46), (90, 70), (131, 20)])
+def test_cubic_is_opencvs_to_a_level(to: tuple[int, int]) -> None:
+    """Which has weights of its own precision, and rounds ties otherwise."""
+    picture = cv2.GaussianBlur(noise(46, 62), (3, 3), 0).astype(np.uint8)
+    expected = cv2.resize(picture, to, interpolation=cv2.INTER_CUBIC)
+    assert cv2.absdiff(run(picture, step(*to, "cubic")), expected).max() <= 1
+
+
+def test_cubic_swings_over_at_an_edge_and_saturates() -> None:
+    edge = np.tile(np.repeat(np.array([20, 230], np.uint8), 8), (1, 1))
+    wide = run(edge, step(64, 1, "cubic"))
+    assert wide.min() < 20
+    assert wide.max() > 230
+    full = run(np.where(edge > 100, np.uint8(255), np.uint8(0)), step(64, 1, "cubic"))
+    assert (full.min(), full.max()) == (0, 255)
+    assert (np.diff(full[0].astype(int)) >= 0).all()  # nothing wraps
