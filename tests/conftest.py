@@ -22,7 +22,9 @@ from tests.programs import find_program
 
 # How long an example takes says nothing on a machine that others use too. (Where CI is set, Hypothesis takes the same
 # examples in each run; that is left as it is.)
-hypothesis.settings.register_profile("pinhole", hypothesis.settings(), deadline=None)
+hypothesis.settings.register_profile(
+    "pinhole", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
 hypothesis.settings.load_profile("pinhole")
 
 

@@ -15,7 +15,7 @@ from kernels.op import OpParams
 from kernels.registry import AnyOp, all_ops
 from tests.kernels.oracles_gather import GATHER_REPAIRS
 from tests.kernels.oracles_point import POINT_REPAIRS
-from tests.kernels.oracles_stencil import STENCIL_REPAIRS
+from tests.kernels.oracles_stencil import LEVELS_APART, STENCIL_REPAIRS
 
 MAX_RESULT_PX = 90
 
@@ -25,7 +25,15 @@ Values = dict[str, Any]
 REPAIRS: dict[str, Callable[[Values], Values]] = {**POINT_REPAIRS, **GATHER_REPAIRS, **STENCIL_REPAIRS}
 
 # Ops that draw into the picture, or whose result depends on where a pixel is: one value does not stay one value.
-DRAWING_OPS: set[str] = {"letterbox", "overlay_grid", "privacy_mask", "rotate_angle", "undistort", "warp_affine", "warp_perspective"}
+DRAWING_OPS: set[str] = {
+    "letterbox",
+    "overlay_grid",
+    "privacy_mask",
+    "rotate_angle",
+    "undistort",
+    "warp_affine",
+    "warp_perspective",
+}
 
 
 def _value(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
@@ -34,7 +42,9 @@ def _value(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
     if schema["type"] in ("string", "boolean"):
         return st.sampled_from(_extremes(schema))
     if schema["type"] == "array":
-        return st.lists(_value(schema["items"]), min_size=schema.get("minItems", 0), max_size=schema["maxItems"])
+        # Long lists are among the extremes; drawn often, they take most of the time.
+        fewest = schema.get("minItems", 0)
+        return st.lists(_value(schema["items"]), min_size=fewest, max_size=min(schema["maxItems"], max(fewest, 5)))
     if schema["type"] == "integer":
         least, step = schema["minimum"], schema.get("x-step", 1)
         return st.integers(0, (schema["maximum"] - least) // step).map(lambda n: least + n * step)
@@ -84,7 +94,9 @@ def _step(op: AnyOp) -> st.SearchStrategy[Step]:
 
 
 steps: st.SearchStrategy[Step] = st.one_of([_step(op) for op in all_ops().values()])
+exact_steps: st.SearchStrategy[Step] = steps.filter(lambda step: step.op.name not in LEVELS_APART)
 chains: st.SearchStrategy[Chain] = st.lists(steps, max_size=6).map(lambda drawn: Chain(tuple(drawn)))
+exact_chains: st.SearchStrategy[Chain] = st.lists(exact_steps, max_size=6).map(lambda drawn: Chain(tuple(drawn)))
 
 
 def pairwise(choices: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
