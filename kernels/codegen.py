@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+from kernels.formats import GRAY8, I420, NV12
 from kernels.op import MorphologyOp, OpKind, PixelOp, SeparableOp, StatisticOp, TableOp, TemporalOp, WindowOp
 from kernels.plan import Pass, PassKind, Plan
 from kernels.source_lines import cuda_text, marked
@@ -192,13 +193,14 @@ def _ingest(plan: Plan, number: int) -> Iterator[str]:
 def _tiles(plan: Plan, number: int) -> Iterator[str]:
     one = plan.passes[number]
     width = tile_width_px(plan, one)
-    gathers = plan.ops[one.first].kind is OpKind.GATHER
+    ops = plan.ops[one.first : one.last]
+    gathers = bool(ops) and ops[0].kind is OpKind.GATHER
     yield f"const TilePass pass = {_pass_args(plan, number)};"
     yield from _tables(plan, one)
     for index in range(one.first, one.last):
         if not isinstance(plan.ops[index], (TableOp, MorphologyOp, StatisticOp)):
             yield _op_params(plan, index)
-    if isinstance(plan.ops[one.first], StatisticOp):
+    if ops and isinstance(ops[0], StatisticOp):
         seen = plan.pictures[one.first].format.channels
         yield f"uint8* found = shared_memory + {tables_bytes(plan, one) - TABLE_BYTES * seen};"
         yield f"take_tables<{seen}>(f, {_pass_args(plan, number - 1)}.made,"
@@ -306,7 +308,11 @@ def _tiles(plan: Plan, number: int) -> Iterator[str]:
             else:
                 yield f"      p{stage.op}, Mean{{}}, {post});"
         yield f"  mend_border{shape}(tile, b{buffer}, halo);"
-    yield f"  store_tile<{channels}, {width}>(f, pass, tile, b{buffer});"
+    if one.to_result and plan.converts:
+        chroma = {GRAY8: "NONE", I420: "PLANES", NV12: "PAIRS"}[plan.result.format]
+        yield f"  store_planes<{channels}, {width}, Chroma::{chroma}>(f, pass, tile, b{buffer});"
+    else:
+        yield f"  store_tile<{channels}, {width}>(f, pass, tile, b{buffer});"
     if not one.to_result:
         yield "  finish_rows(pass.made, tile.y0, min(TILE_ROWS, tile.size.height - tile.y0));"
     yield "}"

@@ -1,4 +1,4 @@
-"""Colour conversion on the CPU: any source picture to the working picture, exactly as ``YuvCoefficients`` defines it.
+"""Colour conversion on the CPU: any source picture to the working picture, and that to a result with planes, exactly.
 
 Also what a snapshot of a source takes. Works on bands of rows that stay in the cache.
 """
@@ -13,7 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.errors import InputError
-from kernels.formats import I420, NV12, RGB8, UYVY, YUYV, Matrix, PixelFormat, Range, yuv_coefficients
+from kernels.formats import (
+    CHROMA_U,
+    CHROMA_V,
+    I420,
+    NV12,
+    RGB8,
+    UYVY,
+    YUYV,
+    Matrix,
+    PixelFormat,
+    Range,
+    yuv_coefficients,
+)
 from kernels.image import ImageView, Pixels
 from kernels.op import Scratch
 
@@ -43,6 +55,49 @@ def to_working(source: ImageView, out: Pixels, scratch: Scratch) -> None:
         cv2.cvtColor(source.plane(0), cv2.COLOR_RGB2BGR, dst=out)
     else:
         np.copyto(out, source.plane(0))
+
+
+def to_planes(picture: Pixels, result: ImageView, scratch: Scratch) -> None:
+    """Write a (H, W) or (H, W, 3) picture as GRAY8, I420 or NV12, exactly as ``formats.LUMA`` and its chroma say.
+
+    Blocks; allocates nothing of a frame's size; any thread, but one at a time for each ``scratch``.
+    """
+    height, width = picture.shape[:2]
+    luma, *chroma = result.planes
+    if picture.ndim == 2:
+        np.copyto(luma, picture)
+        for plane in chroma:
+            plane.fill(128)
+        return
+    cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY, dst=luma)
+    if not chroma:
+        return
+    across = -(-width // 2)
+    rows = min(height + height % 2, max(2, BAND_PIXELS // width // 2 * 2))
+    sums = scratch.array("color.sums", (rows // 2, across, 3), np.uint16)
+    both = scratch.array("color.both", (rows // 2, across, 2), np.uint8)
+    exact = scratch.array("color.exact", (rows // 2, across, 2), np.float32)
+    wide = scratch.array("color.wide", (rows // 2, across, 3), np.float32)
+    # In units of a code: every sum is a whole number of 1/16384 below 2^24 of them, and half of one leaves no ties.
+    weights = np.array([(*CHROMA_U, (128 << 14) + 0.5), (*CHROMA_V, (128 << 14) + 0.5)]) / (1 << 14)
+    for top in range(0, height, rows):
+        n = min(rows, height - top)
+        m = -(-n // 2)
+        band, out = picture[top : top + n], sums[:m]
+        upper, lower = band[::2], band[1::2] if n % 2 == 0 else band[[*range(1, n, 2), n - 1]]
+        np.add(upper[:, ::2], lower[:, ::2], out=out, dtype=np.uint16)
+        even = width // 2
+        for part in (upper, lower):
+            np.add(out[:, :even], part[:, 1::2], out=out[:, :even], dtype=np.uint16)
+            if width % 2:
+                np.add(out[:, even:], part[:, -1:], out=out[:, even:], dtype=np.uint16)
+        np.copyto(wide[:m], out)
+        cv2.transform(wide[:m], weights, dst=exact[:m])
+        cv2.convertScaleAbs(exact[:m], dst=both[:m])
+        if len(chroma) == 1:
+            np.copyto(chroma[0][top // 2 : top // 2 + m], both[:m])
+        else:
+            cv2.split(both[:m], [plane[top // 2 : top // 2 + m] for plane in chroma])
 
 
 # Half of it is more than any green term (3,330), all of it more than any other term (8,905), both in 1/32 level.

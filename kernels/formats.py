@@ -130,3 +130,11 @@ def yuv_coefficients(matrix: Matrix, value_range: Range) -> YuvCoefficients:
         gv=fixed(-2 * (1 - kr) * kr / kg * chroma),
         rv=fixed(2 * (1 - kr) * chroma),
     )
+
+
+# BGR → YUV, BT.601 with full range (what JPEG means, JFIF 1.02), exactly: luma of a pixel is
+# (Σ LUMA·(B, G, R) + 2^14) >> 15; chroma of a 2x2 square is sat((Σ U·(B, G, R) + 2^21 + 2^13) >> 14) of the sums of its
+# four pixels; the last column and row stand for what an odd size lacks. Grey is exact: luma unchanged, chroma 128.
+LUMA = (3735, 19235, 9798)
+CHROMA_U = (2048, -1357, -691)
+CHROMA_V = (-333, -1715, 2048)

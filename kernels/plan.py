@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from kernels.chain import Chain, Step
-from kernels.formats import BGR8, GRAY8
+from kernels.errors import InputError
+from kernels.formats import BGR8, GRAY8, I420, NV12, Matrix, PixelFormat, Range
 from kernels.image import PLANE_ALIGNMENT, ImageSpec, Shape, align_up
 from kernels.op import OpKind, OpParams
 from kernels.registry import AnyOp
@@ -45,7 +46,7 @@ class Plan:
 
     ``source`` is the slot's native picture. ``pictures`` are the interleaved 8-bit pictures before and after each op
     (BGR8 or GRAY8, rows aligned to ``PLANE_ALIGNMENT``); only those between two passes exist in device memory.
-    ``result`` is the last one, packed: what leaves.
+    ``result`` is what leaves, packed: the last of them, or its luma (GRAY8), or I420 or NV12 of it.
     """
 
     source: ImageSpec
@@ -64,22 +65,40 @@ class Plan:
         """Bytes that cross the link from the device for each frame, by the plan."""
         return self.result.nbytes
 
+    @property
+    def converts(self) -> bool:
+        """True if the result is of another format than the last picture."""
+        return self.result.format is not self.pictures[-1].format
+
     def accepts(self, steps: tuple[Step, ...]) -> bool:
         """True if these steps run on this plan as it is: the same ops, and values that change no picture's size."""
         return self.ops == tuple(step.op for step in steps) and self.pictures == _pictures(steps, self.source)
 
 
-def make_plan(chain: Chain, source: ImageSpec) -> Plan:
-    """The plan of a chain for a source. Never fails for a valid chain and specification."""
+def make_plan(chain: Chain, source: ImageSpec, target: PixelFormat | None = None) -> Plan:
+    """The plan of a chain for a source; never fails for a valid chain and specification without a target.
+
+    ``target`` is the result's format: None for what the chain makes of it (BGR8 or GRAY8), or GRAY8, I420 or NV12,
+    which are BT.601 with full range, as JPEG has it.
+
+    Raises:
+        InputError: the target is none of these.
+    """
     pictures = _pictures(chain.steps, source)
-    result = _picture(_shape(pictures[-1]), 1)
-    ops = tuple(step.op for step in chain.steps)
-    return Plan(source, pictures, result, ops, _passes(ops, True, result.strides[0] % WORD == 0))
+    made = pictures[-1]
+    format = target or made.format
+    if format not in (made.format, GRAY8, I420, NV12):
+        raise InputError("target", f"{format} cannot be made of {made.format}", f"{made.format}, GRAY8, I420, NV12")
+    result = ImageSpec.make(format, made.width, made.height, matrix=Matrix.BT601, range=Range.FULL)
+    if not format.is_yuv:
+        result = _picture(Shape(made.width, made.height, format.channels), 1)
+    plan = Plan(source, pictures, result, tuple(step.op for step in chain.steps), ())
+    return replace(plan, passes=_passes(plan, True))
 
 
 def unfused(plan: Plan) -> Plan:
     """The same with a pass for each op: the same result, more slowly; what fusion is compared with."""
-    return replace(plan, passes=_passes(plan.ops, False, plan.result.strides[0] % WORD == 0))
+    return replace(plan, passes=_passes(plan, False))
 
 
 def reads_in_place(plan: Plan) -> Plan:
@@ -91,16 +110,17 @@ def reads_in_place(plan: Plan) -> Plan:
     whole = source.format.is_working and source.strides[0] % WORD == 0 and source.offsets[0] % WORD == 0
     if not (whole and plan.ops) or plan.ops[0].kind is OpKind.GLOBAL:
         return plan
-    return replace(plan, passes=_passes(plan.ops, True, plan.result.strides[0] % WORD == 0, ingest=False))
+    return replace(plan, passes=_passes(plan, True, ingest=False))
 
 
-def _passes(ops: Sequence[AnyOp], fuse: bool, whole_words: bool, ingest: bool = True) -> tuple[Pass, ...]:
+def _passes(plan: Plan, fuse: bool, ingest: bool = True) -> tuple[Pass, ...]:
     """The first point ops go with the ingest; a pass over tiles takes ops while their windows stay small together.
 
     What counts is the largest window that an op's parameters may ask for: a slider never changes the passes. A gather
     may read any row, so it starts a pass; what follows is computed from its pixels around the tile as well. So does a
     global op, behind a pass for its statistic, and behind a temporal op a stencil.
     """
+    ops = plan.ops
     passes: list[Pass] = []
     halo, room = 0, -1
     if ingest:
@@ -122,7 +142,9 @@ def _passes(ops: Sequence[AnyOp], fuse: bool, whole_words: bool, ingest: bool = 
         if op.kind is OpKind.TEMPORAL:
             # It must see each pixel once, so nothing behind it may have pixels around the tile made as well.
             room = halo
-    if whole_words:
+    if plan.converts and passes[-1].kind is PassKind.INGEST:
+        passes.append(Pass(PassKind.TILES, len(ops), len(ops), False))
+    if plan.converts or plan.result.strides[0] % WORD == 0:
         passes[-1] = replace(passes[-1], to_result=True)
     else:
         passes.append(Pass(PassKind.EGRESS, len(ops), len(ops), True))
@@ -134,10 +156,6 @@ def _pictures(steps: Sequence[Step], source: ImageSpec) -> tuple[ImageSpec, ...]
     for step in steps:
         shapes.append(step.op.output(shapes[-1], step.params))
     return tuple(_picture(shape, PLANE_ALIGNMENT) for shape in shapes)
-
-
-def _shape(picture: ImageSpec) -> Shape:
-    return Shape(picture.width, picture.height, picture.format.channels)
 
 
 def _picture(shape: Shape, row_alignment: int) -> ImageSpec:

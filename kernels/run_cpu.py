@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from kernels.color_cpu import to_working
+from kernels.color_cpu import to_planes, to_working
 from kernels.device import Completion, DoneNow
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
 from kernels.image import ImageView, Pixels
@@ -23,8 +23,9 @@ class CpuExecutor:
     def __init__(self, plan: Plan) -> None:
         """Allocate the buffers. Raises OutOfMemoryError."""
         self.plan = plan
-        self._ingests = not (plan.source.format.is_working and plan.ops)
-        between = plan.pictures[0 if self._ingests else 1 : -1]
+        self._ingests = not (plan.source.format.is_working and (plan.ops or plan.converts))
+        last = None if plan.converts else -1
+        between = plan.pictures[0 if self._ingests else 1 : last]
         # Two buffers take turns, each as large as the largest picture it holds.
         sizes = [max(picture.nbytes for picture in pictures) for pictures in (between[::2], between[1::2]) if pictures]
         try:
@@ -46,7 +47,7 @@ class CpuExecutor:
             DeviceFailedError: OpenCV failed.
         """
         self._check(source, result, params)
-        targets = iter([*self._between, result.plane(0)])
+        targets = iter(self._between if self.plan.converts else [*self._between, result.plane(0)])
         call = "ingest"
         try:
             if self._ingests:
@@ -59,6 +60,9 @@ class CpuExecutor:
                 op.run_cpu(current, target, values, scratch)
                 scratch.frames += 1
                 current = target
+            if self.plan.converts:
+                call = "egress"
+                to_planes(current, result, self._scratch)
         except cv2.error as error:
             raise DeviceFailedError(f"OpenCV ({call})", error.code, error.func, False, error.err.strip()) from error
         return DoneNow()

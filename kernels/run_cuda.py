@@ -81,6 +81,8 @@ class _TilePass(ctypes.Structure):
         ("margin", ctypes.c_int),
         ("buffer_bytes", ctypes.c_int),
         ("radius", ctypes.c_int * _MAX_STENCILS),
+        ("chroma_offset", ctypes.c_int * 2),
+        ("chroma_stride", ctypes.c_int * 2),
     )
 
 
@@ -414,6 +416,10 @@ class CudaExecutor:
         )  # fmt: skip
         radii = self._radii(one, params)
         tiles.radius[: len(radii)] = radii
+        if one.to_result:
+            result = plan.result
+            tiles.chroma_offset[: len(result.offsets) - 1] = [at - result.offsets[0] for at in result.offsets[1:]]
+            tiles.chroma_stride[: len(result.strides) - 1] = result.strides[1:]
         return tiles
 
 

@@ -23,6 +23,7 @@ struct TilePass {
   int margin;        // pixels beside the tile in shared memory, a multiple of 16
   int buffer_bytes;  // of each of the two
   int radius[MAX_STENCILS];
+  int chroma_offset[2], chroma_stride[2];  // of a result with planes
 };
 
 // WIDTH pixels by TILE_ROWS rows at pixel (x0, y0); all but the last across are whole.
@@ -111,6 +112,69 @@ __device__ __forceinline__ void store_tile(const Frame& f, const TilePass& p, co
       *reinterpret_cast<uint4*>(to) = word;
     } else {
       store_once(to, word);
+    }
+  }
+}
+
+// Up to four bytes to any address.
+__device__ __forceinline__ void store_bytes(uint8* to, uint32 four, int count) {
+  if (count >= 4 && ((uint64)to & 3) == 0) {
+    *reinterpret_cast<uint32*>(to) = four;
+  } else {
+    for (int k = 0; k < min(count, 4); ++k) to[k] = four >> 8 * k;
+  }
+}
+
+enum class Chroma { NONE, PLANES, PAIRS };  // GRAY8, I420, NV12
+
+// Writes the tile as luma, and chroma of each 2x2 pixels: BT.601, full range (kernels.formats.luma and chroma). Tiles are even, and
+// at the picture's odd ends its last column and row stand for what is missing.
+template <int CHANNELS, int WIDTH, Chroma CHROMA>
+__device__ __forceinline__ void store_planes(const Frame& f, const TilePass& p, const Tile& tile,
+                                             const Buffer<CHANNELS, WIDTH>& from) {
+  const int columns = tile.size.width - tile.x0, rows = tile.size.height - tile.y0;
+  for (int i = threadIdx.x; i < WIDTH / 4 * TILE_ROWS; i += THREADS) {
+    const int row = i / (WIDTH / 4), x = i % (WIDTH / 4) * 4;
+    if (row >= rows || x >= columns) continue;
+    const uint8* pixel = from.data + row * from.pitch + x * CHANNELS;
+    uint32 four = 0;
+#pragma unroll
+    for (int k = 0; k < 4; ++k, pixel += CHANNELS) {
+      const uint32 luma =
+          CHANNELS == 1 ? pixel[0] : (3735 * pixel[0] + 19235 * pixel[1] + 9798 * pixel[2] + (1 << 14)) >> 15;
+      four |= luma << (8 * k);
+    }
+    store_bytes(f.result + (long long)(tile.y0 + row) * p.dst_stride + tile.x0 + x, four, columns - x);
+  }
+  if constexpr (CHROMA != Chroma::NONE) {
+    for (int i = threadIdx.x; i < WIDTH / 8 * (TILE_ROWS / 2); i += THREADS) {
+      const int row = i / (WIDTH / 8) * 2, x = i % (WIDTH / 8) * 8;
+      if (row >= rows || x >= columns) continue;
+      const int below = row + 1 < rows ? from.pitch : 0;
+      uint32 u = 0x80808080, v = 0x80808080;
+      if constexpr (CHANNELS == 3) {
+        u = v = 0;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          const int column = x + 2 * k, right = column + 1 < columns ? CHANNELS : 0;
+          const uint8* upper = from.data + row * from.pitch + column * CHANNELS;
+          int sum[3];
+#pragma unroll
+          for (int c = 0; c < 3; ++c) sum[c] = upper[c] + upper[right + c] + upper[below + c] + upper[below + right + c];
+          constexpr int MIDDLE = (128 << 14) + (1 << 13);
+          u |= saturate8((2048 * sum[0] - 1357 * sum[1] - 691 * sum[2] + MIDDLE) >> 14) << (8 * k);
+          v |= saturate8((2048 * sum[2] - 1715 * sum[1] - 333 * sum[0] + MIDDLE) >> 14) << (8 * k);
+        }
+      }
+      const int count = (columns - x + 1) / 2, y = (tile.y0 + row) / 2, first = (tile.x0 + x) / 2;
+      uint8* to = f.result + p.chroma_offset[0] + (long long)y * p.chroma_stride[0];
+      if constexpr (CHROMA == Chroma::PLANES) {
+        store_bytes(to + first, u, count);
+        store_bytes(f.result + p.chroma_offset[1] + (long long)y * p.chroma_stride[1] + first, v, count);
+      } else {
+        store_bytes(to + 2 * first, __byte_perm(u, v, 0x5140), 2 * count);
+        if (count > 2) store_bytes(to + 2 * first + 4, __byte_perm(u, v, 0x7362), 2 * count - 4);
+      }
     }
   }
 }

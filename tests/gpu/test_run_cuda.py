@@ -18,6 +18,8 @@ from kernels.memory import DeviceMemory, Ledger
 from kernels.plan import Plan, chain_params, make_plan, reads_in_place, result_nbytes, slot_source_spec, unfused
 from kernels.run_cuda import CudaExecutor
 from tests.kernels.cases import CHAINS, LAYOUTS, SIZES, SourceCase, check_exact, paint_constant, paint_random
+from tests.kernels.targets import SIZES as TARGET_SIZES
+from tests.kernels.targets import TARGETS, check_target
 
 pytestmark = pytest.mark.gpu
 STD4 = "gaussian_blur(ksize=5) | gamma(gamma=1.2) | gain_offset(gain=1.1, offset=5) | sobel"
@@ -65,6 +67,14 @@ def test_every_plan_of_a_chain_is_exact(
     for size in SIZES[::2]:
         for chain in CHAINS:
             check_exact(device, slot_source_spec(ImageSpec.make(format, *size)), chain, frames=2)
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.parametrize("format", FORMATS.values(), ids=str)
+def test_every_target_is_exact(device: PlanDevice, format: PixelFormat, target: PixelFormat) -> None:
+    for size in TARGET_SIZES:
+        for chain in ("", "gamma(gamma=1.5)", STD4, "sobel | flip", "sobel | grayscale"):
+            check_target(device, SourceCase(format, *size, 4, 1).spec(), chain, target)
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 7])
