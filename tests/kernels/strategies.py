@@ -94,6 +94,7 @@ def _step(op: AnyOp) -> st.SearchStrategy[Step]:
 
 
 steps: st.SearchStrategy[Step] = st.one_of([_step(op) for op in all_ops().values()])
+chains: st.SearchStrategy[Chain] = st.lists(steps, max_size=6).map(lambda drawn: Chain(tuple(drawn)))
 
 
 def pairwise(choices: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
