@@ -53,6 +53,7 @@ CHAINS = {
         f"erode(ksize={2 * ksize + 1}) | dilate(ksize={ksize}) | open(ksize={ksize}) | close(ksize={ksize})"
         for ksize in (15, 3, 1, 9)
     ],
+    "bilateral": [f"bilateral(ksize={ksize})" for ksize in (3, 9, 5, 7)],
     "means": [
         f"box_blur(ksize={ksize}) | unsharp_mask(ksize={ksize}, threshold={ksize % 4})"
         f" | adaptive_threshold(method='{method}', ksize={ksize}, max_value={254 + ksize % 2})"

@@ -16,18 +16,19 @@ import numpy as np
 from kernels.chain import Step
 from kernels.codegen import OP_BYTES
 from kernels.image import Pixels
-from kernels.op import SeparableOp, WindowOp
+from kernels.op import OpKind, PixelOp, SeparableOp, WindowOp
 from kernels.registry import all_ops
 from tests.kernels.oracles import reflect_101
 
 WINDOW_OPS = {
     name: op
     for name, op in all_ops().items()
-    if isinstance(op, WindowOp) or (isinstance(op, SeparableOp) and op.cuda_source)
+    if op.kind is OpKind.STENCIL and isinstance(op, (WindowOp, SeparableOp, PixelOp)) and op.cuda_source
 }
 
 _PRELUDE = """
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 using std::max;
 using std::min;
@@ -48,6 +49,19 @@ struct Window {
     return centre[dy * pitch + dx * channels];
   }
 };
+struct Size {
+  int width, height;
+};
+template <int CHANNELS>
+struct Picture {
+  const uint8* data;
+  int stride, radius;
+  Size size;
+  const uint8* at(int x, int y) const {
+    if (x < -radius || y < -radius || x >= size.width + radius || y >= size.height + radius) __builtin_trap();
+    return data + y * stride + x * CHANNELS;
+  }
+};
 template <class Params>
 uint32 weighed(Window at, const Params& p) {
   uint32 sum = 0;
@@ -58,23 +72,34 @@ uint32 weighed(Window at, const Params& p) {
 }
 """
 
+_PIXEL = """
+      const Size size{width, height};
+      if (channels == 1) NAME<1>(Picture<1>{first, pitch, radius, size}, x, y, size, *p, out);
+      else NAME<3>(Picture<3>{first, pitch, radius, size}, x, y, size, *p, out);"""
+_VALUES = """
+      for (int c = 0; c < channels; ++c) {
+        const Window at{first + y * pitch + x * channels + c, pitch, channels, radius};
+        out[c] = min(max(VALUE, 0), 255);
+      }"""
+_VALUE = {False: "NAME(at, *p)", True: "NAME(weighed(at, *p), at(0, 0), *p)"}
+
 
 def build(compiler: str, folder: Path) -> ctypes.CDLL:
     """A library with ``run_NAME(first, pitch, channels, radius, width, height, params, out)`` for each of the ops."""
     text = _PRELUDE
     for name, op in WINDOW_OPS.items():
-        assert isinstance(op, (WindowOp, SeparableOp))
-        value = f"{name}(at, *p)" if isinstance(op, WindowOp) else f"{name}(weighed(at, *p), at(0, 0), *p)"
-        text += f"""{op.cuda_source}
+        text += (
+            op.cuda_source
+            + f"""
 extern "C" void run_{name}(const uint8* first, int pitch, int channels, int radius, int width, int height,
                            const {name}_params* p, uint8* out) {{
   for (int y = 0; y < height; ++y)
-    for (int x = 0; x < width * channels; ++x) {{
-      const Window at{{first + y * pitch + x, pitch, channels, radius}};
-      *out++ = min(max({value}, 0), 255);
+    for (int x = 0; x < width; ++x, out += channels) {{
+      {_PIXEL if isinstance(op, PixelOp) else _VALUES}
     }}
 }}
-"""
+""".replace("NAME", name).replace("VALUE", _VALUE[isinstance(op, SeparableOp)].replace("NAME", name))
+        )
     source, library = folder / "windows.cpp", folder / "windows.so"
     source.write_text(text, encoding="utf-8")
     sanitizer = ["-fsanitize=undefined", "-fno-sanitize-recover=undefined"]

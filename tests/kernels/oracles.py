@@ -19,7 +19,7 @@ from kernels.formats import Matrix, Range
 from kernels.image import ImageSpec, ImageView, Pixels
 from tests.kernels.oracles_gather import GATHER_ORACLES
 from tests.kernels.oracles_point import POINT_ORACLES
-from tests.kernels.oracles_stencil import STENCIL_ORACLES, gaussian_taps
+from tests.kernels.oracles_stencil import LEVELS_APART, STENCIL_ORACLES, gaussian_taps
 
 Ints = npt.NDArray[np.int64]
 
@@ -123,6 +123,17 @@ def yuv_to_bgr_real(y: Ints, u: Ints, v: Ints, matrix: Matrix, value_range: Rang
 def oracle_op(name: str, picture: Pixels, params: dict[str, Any]) -> Pixels:
     """One op on (H, W) or (H, W, 3)."""
     return ORACLES[name](picture, params)
+
+
+def assert_agrees(result: Pixels, expected: Pixels, ops: Sequence[str], what: str) -> None:
+    """Assert that a result of these ops equals the oracles': exactly, but for what the last op may be off."""
+    assert not LEVELS_APART.keys() & set(ops[:-1]), "what follows may enlarge the difference"
+    levels = LEVELS_APART.get(ops[-1], 0) if ops else 0
+    if levels == 0:
+        np.testing.assert_array_equal(result, expected, what)
+    else:
+        assert result.shape == expected.shape
+        assert np.abs(result.astype(int) - expected).max() <= levels, what
 
 
 def reflect_101(index: Ints, size: int) -> Ints:

@@ -155,8 +155,32 @@ def morphology(*steps: Callable[..., Any]) -> Oracle:
     return apply
 
 
+def bilateral_real(picture: Pixels, params: dict[str, Any]) -> npt.NDArray[np.float64]:
+    """In 64-bit floats, not rounded."""
+    values = picture.astype(np.float64)
+    whole, total = np.zeros(picture.shape[:2]), np.zeros(picture.shape)
+    for dx, dy, there in window(picture, params["ksize"], params["ksize"]):
+        if math.hypot(dx, dy) <= params["ksize"] // 2:
+            apart = abs(there - values).reshape(*whole.shape, -1).sum(axis=2)
+            weight = np.exp(
+                -(dx**2 + dy**2) / (2 * params["sigma_space"] ** 2) - apart**2 / (2 * params["sigma_color"] ** 2)
+            )
+            whole += weight
+            total += (weight if picture.ndim == 2 else weight[:, :, None]) * there
+    mean: npt.NDArray[np.float64] = total / (whole if picture.ndim == 2 else whole[:, :, None])
+    return mean
+
+
+def bilateral(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    return np.floor(bilateral_real(picture, params) + 0.5).astype(np.uint8)
+
+
+# Ops that are computed in floats, and how many levels they may be from their oracles.
+LEVELS_APART = {"bilateral": 1}
+
 STENCIL_ORACLES: dict[str, Oracle] = {
     "adaptive_threshold": adaptive_threshold,
+    "bilateral": bilateral,
     "box_blur": box_blur,
     "close": morphology(np.max, np.min),
     "dilate": morphology(np.max),

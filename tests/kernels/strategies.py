@@ -15,7 +15,7 @@ from kernels.op import OpParams
 from kernels.registry import AnyOp, all_ops
 from tests.kernels.oracles_gather import GATHER_REPAIRS
 from tests.kernels.oracles_point import POINT_REPAIRS
-from tests.kernels.oracles_stencil import STENCIL_REPAIRS
+from tests.kernels.oracles_stencil import LEVELS_APART, STENCIL_REPAIRS
 
 MAX_RESULT_PX = 90
 
@@ -94,7 +94,9 @@ def _step(op: AnyOp) -> st.SearchStrategy[Step]:
 
 
 steps: st.SearchStrategy[Step] = st.one_of([_step(op) for op in all_ops().values()])
+exact_steps: st.SearchStrategy[Step] = steps.filter(lambda step: step.op.name not in LEVELS_APART)
 chains: st.SearchStrategy[Chain] = st.lists(steps, max_size=6).map(lambda drawn: Chain(tuple(drawn)))
+exact_chains: st.SearchStrategy[Chain] = st.lists(exact_steps, max_size=6).map(lambda drawn: Chain(tuple(drawn)))
 
 
 def pairwise(choices: Sequence[Sequence[Any]]) -> list[tuple[Any, ...]]:
