@@ -1,5 +1,8 @@
 """CUDA text → cubin by NVRTC, without a GPU, and a cache of cubins on disk.
 
+With ``PINHOLE_CUDA_DEBUG`` set (to anything but 0) it is compiled for cuda-gdb and compute-sanitizer: unoptimised, with
+symbols and lines.
+
 The cache lies in ``PINHOLE_CACHE_DIR``, else ``XDG_CACHE_HOME``/pinhole, else ~/.cache/pinhole; where it cannot be
 written, every start compiles, and nothing else changes.
 """
@@ -11,14 +14,18 @@ import logging
 import os
 import re
 import tempfile
+from functools import cache as once
 from pathlib import Path
 
 from kernels.codegen import headers
 from kernels.errors import CompileError
+from kernels.source_lines import marks
 
 _log = logging.getLogger("pinhole.compiler")
 
 OPTIONS = ("--std=c++17", "--use_fast_math", "-default-device")
+DEBUG_OPTIONS = ("-G", "-lineinfo")
+DEBUG_VARIABLE = "PINHOLE_CUDA_DEBUG"
 
 
 def compile_cubin(source: str, architecture: str, *, cache: bool = True) -> bytes:
@@ -27,11 +34,14 @@ def compile_cubin(source: str, architecture: str, *, cache: bool = True) -> byte
     Any thread; needs NVRTC (extra cuda12 or cuda13) but no GPU or driver.
 
     Raises:
-        CompileError: names the op whose text the first error is in.
+        CompileError: names the op whose text the first error is in, its file and the line there.
     """
     from cupy.cuda import nvrtc
 
-    options = (*OPTIONS, f"-arch=sm_{architecture}")
+    debug = os.environ.get(DEBUG_VARIABLE, "").strip() not in ("", "0")
+    if debug:
+        _say_debug()
+    options = (*OPTIONS, *(DEBUG_OPTIONS if debug else ()), f"-arch=sm_{architecture}")
     folder = cache_folder() if cache else None
     path = folder / f"{_key(source, options, nvrtc.getVersion())}.cubin" if folder is not None else None
     if path is not None and (found := _read(path)) is not None:
@@ -45,13 +55,37 @@ def compile_cubin(source: str, architecture: str, *, cache: bool = True) -> byte
         cubin: bytes = nvrtc.getCUBIN(program)
     except nvrtc.NVRTCError:
         log = nvrtc.getProgramLog(program)
-        named = re.search(r"ops/(\w+)\.py\(\d+\)", log)
-        raise CompileError(named.group(1) if named else "", log) from None
+        _log.info("the CUDA compiler's words:\n%s", log.rstrip())
+        raise _error(source, log) from None
     finally:
         nvrtc.destroyProgram(program)
     if path is not None:
         _write(path, cubin)
     return cubin
+
+
+@once
+def _say_debug() -> None:
+    _log.warning("%s is set: kernels are compiled for debuggers, without optimisation, and run slowly", DEBUG_VARIABLE)
+
+
+def _error(source: str, log: str) -> CompileError:
+    """What the compiler's log says first, and which op it is about."""
+    found = re.search(r"^(.+)\((\d+)\): (?:catastrophic )?error: (.+)$", log, re.MULTILINE)
+    if found is None:
+        return CompileError("", log)
+    file, line, reason = found[1], int(found[2]), found[3].strip()
+    ops = list(marks(source))
+    here = [(place.line, name) for name, place in ops if place.file == file and place.line <= line]
+    if here:
+        return CompileError(max(here)[1], log, reason=reason, file=file, line=line)
+    # The fault shows where the op's function is called: its text has another form than its base class asks for.
+    after = log[found.start() :]
+    for words in (after.partition("\n\n")[0], after):
+        for name, place in ops:
+            if re.search(rf"\b{name}(_params|_state)?\b", words):
+                return CompileError(name, log, reason=reason, file=place.file, line=place.line)
+    return CompileError("", log, reason=reason, file=file, line=line)
 
 
 def cache_folder() -> Path | None:

@@ -67,9 +67,17 @@ class DeviceFailedError(PinholeError):
 
 
 class CompileError(PinholeError):
-    """CUDA text did not compile; ``op`` is the operation it came from (or "" for shared code)."""
+    """CUDA text did not compile: one line of what and where, and the compiler's whole ``log``.
 
-    def __init__(self, op: str, log: str) -> None:
+    ``op`` is the operation it came from (or "" for shared code); ``file`` and ``line`` where in it, "" and None where
+    the compiler did not say; ``reason`` the first error in the compiler's words.
+    """
+
+    def __init__(self, op: str, log: str, *, reason: str = "", file: str = "", line: int | None = None) -> None:
         self.op = op
         self.log = log
-        super().__init__(f"CUDA code of {op or 'the shared headers'} does not compile:\n{log}")
+        self.file = file
+        self.line = line
+        self.reason = reason or log
+        place = "" if not file else f" ({file})" if line is None else f" ({file}:{line})"
+        super().__init__(f"CUDA code of {op or 'the shared headers'} does not compile{place}: {self.reason}")

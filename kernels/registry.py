@@ -1,6 +1,7 @@
 """Finds the ops: each module of :mod:`kernels.ops` whose name does not start with ``_`` is one op of that name.
 
-A broken op stops the start-up with its file's name; it is never only logged.
+So is each file of a folder that a user names (:func:`use_ops_folder`). A broken op stops the start-up with its file's
+name; it is never only logged.
 """
 
 from __future__ import annotations
@@ -9,19 +10,24 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
+import re
 import sys
 import traceback
 from functools import cache
+from pathlib import Path
 from types import GenericAlias, ModuleType
 from typing import Any
 
 from pydantic import BaseModel
 
 from kernels import ops
-from kernels.errors import PinholeError, UnknownNameError
+from kernels.errors import InputError, PinholeError, UnknownNameError
 from kernels.op import Op, OpKind, OpParams
 
 AnyOp = Op[Any]
+
+USER_PACKAGE = "pinhole_ops"  # the package that a user's op files are modules of
+OP_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
 class PluginError(PinholeError):
@@ -44,13 +50,56 @@ def all_ops() -> dict[str, AnyOp]:
     """Every op by name, sorted; loaded on first call.
 
     Raises:
-        PluginError: a file under ``kernels/ops`` does not hold exactly one op named like the file.
+        PluginError: a file under ``kernels/ops``, or of the user's folder, does not hold exactly one op named like the
+            file; or a user's op has the name of one of ours.
     """
     found: dict[str, AnyOp] = {}
-    for info in sorted(pkgutil.iter_modules(ops.__path__), key=lambda m: m.name):
+    for info in pkgutil.iter_modules(ops.__path__):
         if not info.name.startswith("_"):
             found[info.name] = load_op(f"{ops.__name__}.{info.name}", info.name)
-    return found
+    package = sys.modules.get(USER_PACKAGE)
+    for info in pkgutil.iter_modules(package.__path__) if package is not None else ():
+        if not (info.name.startswith("_") or info.ispkg):
+            found[info.name] = _load_users_op(info.name, found)
+    return dict(sorted(found.items()))
+
+
+def _load_users_op(name: str, others: dict[str, AnyOp]) -> AnyOp:
+    module_name = f"{USER_PACKAGE}.{name}"
+    if not OP_NAME.fullmatch(name):
+        reason = "must be named in small letters, digits and _, as its operation is; a file that is none begins with _"
+        raise PluginError("op", module_name, _file_of(module_name), None, reason)
+    op = load_op(module_name, name)
+    if name in others:
+        raise broken("op", type(op), f"has the name of a built-in operation, {name}: give the file and the op another")
+    return op
+
+
+def use_ops_folder(folder: Path | None) -> None:
+    """Take a user's op files along, in place of those of an earlier call; None: the built-in ones alone.
+
+    Each ``NAME.py`` is one op of that name, in the form of the built-in ones; files that begin with ``_`` are left out
+    (``from pinhole_ops._shared import …``), and so are folders. They are loaded with the others, by :func:`all_ops`. At
+    the start, before chains are read: what holds ops already keeps those it has.
+
+    Raises:
+        InputError: ``folder`` cannot be read as a folder.
+    """
+    if folder is None and USER_PACKAGE not in sys.modules:
+        return
+    if folder is not None:
+        try:
+            next(folder.iterdir(), None)
+        except OSError as error:
+            raise InputError("ops_dir", f"{folder}: {error.strerror}", "a folder of op files") from None
+    for name in [name for name in sys.modules if name == USER_PACKAGE or name.startswith(f"{USER_PACKAGE}.")]:
+        del sys.modules[name]
+    if folder is not None:
+        package = ModuleType(USER_PACKAGE, "A user's operations.")
+        package.__path__ = [str(folder.resolve())]
+        sys.modules[USER_PACKAGE] = package
+        importlib.invalidate_caches()
+    all_ops.cache_clear()
 
 
 def classes_of(module: ModuleType, base: type[Any]) -> list[type[Any]]:

@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 
-from kernels.chain import values_of
 from kernels.device import open_device
 from kernels.errors import InputError, PinholeError
 from kernels.registry import PluginError, all_ops
@@ -31,8 +30,8 @@ from service.connection import listen
 from service.doctor import doctor
 from service.health import ask, default_url
 from service.logs import set_up_logging
+from service.ops_cli import list_parameters, ops
 from service.problems import to_json
-from service.routes.catalogue import op_catalogue
 from service.server import SIGNALS, Server, check_single_owner, handled_signals
 from service.settings import Settings, is_loopback
 from service.version import version
@@ -69,6 +68,7 @@ def main() -> None:
 
 main.add_command(doctor)
 main.add_command(config)
+main.add_command(ops)
 
 
 @main.command()
@@ -82,8 +82,8 @@ def serve(context: click.Context, /, **_: Any) -> None:
     context.meta[LOG_LEVEL] = context.params["log_level"]
     try:
         check_single_owner()
-        load_plugins()
         effective = effective_of(context)
+        load_plugins()
         settings = effective.settings.check()
     except InputError as error:
         _fail(error, NOT_ACCEPTABLE)
@@ -190,19 +190,6 @@ def health(url: str | None, ready: bool) -> None:
 
 
 @main.command()
-@click.option("--json", "as_json", is_flag=True, help="With JSON Schemas, as GET /api/v1/ops answers.")
-def ops(as_json: bool) -> None:
-    """List the operations: name, kind, and each parameter's type, range, default, unit and meaning."""
-    catalogue = op_catalogue()
-    if as_json:
-        click.echo(json.dumps(json.loads(to_json({"ops": catalogue})), indent=2, ensure_ascii=False))
-        return
-    for op in catalogue:
-        click.echo(f"{click.style(op['name'], bold=True)} ({op['kind']}): {op['summary']}")
-        _list_parameters(op["schema"], "no parameters")
-
-
-@main.command()
 @click.option("--json", "as_json", is_flag=True, help="With JSON Schemas, as GET /api/v1/sources answers.")
 def sources(as_json: bool) -> None:
     """List the sources: scheme, an example, and each setting's type, values, default and meaning."""
@@ -215,38 +202,7 @@ def sources(as_json: bool) -> None:
         if not source["available"]:
             click.echo(f"    cannot be used here: {source['reason']}")
         click.echo(f"    for example  {source['example']}")
-        _list_parameters(source["schema"], "no settings")
-
-
-def _list_parameters(schema: dict[str, Any], none: str) -> None:
-    for name, parameter in schema.get("properties", {}).items():
-        click.echo(f"    {name:<12} {parameter_text(parameter)}")
-    if not schema.get("properties"):
-        click.echo(f"    {none}")
-
-
-def parameter_text(schema: dict[str, Any]) -> str:
-    """``integer, 1 to 31 px in steps of 2, default 5. Width of the window, odd.``
-
-    What a URI takes says so itself, in ``x-allowed``.
-    """
-    unit = f" {schema['x-unit']}" if schema.get("x-unit") else ""
-    parts = [", ".join(map(str, schema["enum"])) if "enum" in schema else str(schema.get("type", "see --json"))]
-    if schema.get("type") == "array" or schema.get("format") == "color":
-        parts = [values_of(schema) + unit]
-    if "minimum" in schema and "maximum" in schema:
-        step = schema.get("x-step")
-        whole = schema.get("type") == "integer" and step not in (None, 1)
-        steps = f" in steps of {step}" if whole else ""
-        parts.append(f"{schema['minimum']:g} to {schema['maximum']:g}{unit}{steps}")
-    default = schema.get("default")
-    if "x-allowed" in schema:
-        kind = schema.get("type")
-        parts = [f"boolean ({schema['x-allowed']})" if kind == "boolean" else schema["x-allowed"]]
-        default = str(default).lower() if isinstance(default, bool) else default
-    if default not in (None, ""):
-        parts.append(f"default {default}")
-    return f"{', '.join(parts)}. {schema.get('description', '')}".strip()
+        list_parameters(source["schema"], "no settings")
 
 
 def _fail(error: object, code: int) -> Any:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 from kernels.chain import Chain, make_chain, parse_chain
 from kernels.device import MEMORY_STRATEGIES
 from kernels.errors import InputError, UnknownNameError
+from kernels.registry import use_ops_folder
 from pipeline.camera import CameraConfig
 from pipeline.sources import redact
 from service.config_environment import read_environment
@@ -59,8 +60,11 @@ def load(
 ) -> Effective:
     """Everything together, checked. ``default_cameras`` hold where nobody names a camera's URI.
 
+    From here on the operations of ``ops_dir`` are known, which chains may name.
+
     Raises:
         InputError: names the first value that is wrong by where it stands, its whole path and what is allowed.
+        PluginError: the file of an operation is broken.
     """
     named = file if file is not None else environment.get(CONFIG_VARIABLE) or None
     layers = [read_file(Path(named))] if named is not None else []
@@ -82,6 +86,10 @@ def load(
         raise InputError(where(("memory",), merged), reason, ", ".join(MEMORY_STRATEGIES))
     token = _token(settings, merged, environment)
     settings = settings.model_copy(update={"token": token})
+    try:
+        use_ops_folder(settings.ops_dir)
+    except InputError as error:
+        raise InputError(where(("ops_dir",), merged), error.reason, error.allowed) from None
     assert settings.cameras is not None
     cameras = tuple(camera_config(name, camera, merged) for name, camera in settings.cameras.items())
     return Effective(settings, cameras, merged)

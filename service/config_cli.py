@@ -31,6 +31,7 @@ _PLACES: Mapping[str, tuple[str, ...]] = {
     "port": ("port",),
     "memory": ("memory",),
     "token_file": ("token_file",),
+    "ops_dir": ("ops_dir",),
     "insecure": ("insecure",),
     "allow_hosts": ("allow_hosts",),
     "allow_origins": ("allow_origins",),
@@ -51,6 +52,9 @@ _FLAGS = (
         "--memory", metavar="STRATEGY", help=f"{', '.join(MEMORY_STRATEGIES)}; left out: what this machine can."
     ),
     click.option("--token-file", type=click.Path(path_type=Path), help="A file with the token; else PINHOLE_TOKEN."),
+    click.option(
+        "--ops", "ops_dir", type=click.Path(path_type=Path), metavar="DIR", help="A folder of operations of your own."
+    ),
     click.option("--insecure", is_flag=True, help="Listen on other addresses without a token."),
     click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="Another name of this service."),
     click.option(

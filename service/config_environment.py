@@ -21,6 +21,7 @@ PROCESS_VARIABLES = {
     "PINHOLE_CONFIG": "the configuration file, as --config",
     "PINHOLE_TOKEN": "the token itself",
     "PINHOLE_CACHE_DIR": "where compiled kernels are kept",
+    "PINHOLE_CUDA_DEBUG": "kernels are compiled for cuda-gdb and compute-sanitizer",
     "PINHOLE_CUDA_EXTRA": "which CUDA extra `make` installs",
     "PINHOLE_REQUIRE_GPU": "tests: a skipped GPU test is a failure",
     "PINHOLE_COMMIT": "benchmarks: the commit where there is no git",

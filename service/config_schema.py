@@ -61,6 +61,9 @@ class Configuration(Settings):
         json_schema_extra={"enum": [*MEMORY_STRATEGIES, None]},
     )
     token_file: Path | None = Field(default=None, description="A file that holds the token.")
+    ops_dir: Path | None = Field(
+        default=None, description="A folder of operations of your own, one file each; they run as part of the service."
+    )
     cameras: dict[str, CameraSettings] | None = Field(
         default=None, description="By name; left out: a test card and a clip; {}: none."
     )

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match
 
-from kernels.errors import InputError, OutOfMemoryError, PinholeError, UnknownNameError
+from kernels.errors import CompileError, InputError, OutOfMemoryError, PinholeError, UnknownNameError
 from service.live import HubClosedError, TooManyVariantsError, TooManyViewersError
 
 log = logging.getLogger("pinhole.http")
@@ -93,6 +93,10 @@ def problem_of(error: Exception) -> Problem:
         status = 404 if isinstance(error, UnknownNameError) and error.field == "camera" else 422
         wrong = field_error(error.field, error.reason, error.allowed)
         return Problem(status, str(error), type=f"urn:pinhole:{_KINDS[status]}", errors=[wrong])
+    if isinstance(error, CompileError):
+        return Problem(
+            422, str(error), type="urn:pinhole:does-not-compile", op=error.op, file=error.file, line=error.line
+        )
     if isinstance(error, TooManyVariantsError):
         return Problem(429, str(error), type="urn:pinhole:too-many-variants")
     if isinstance(error, TooManyViewersError):

@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kernels.chain import Chain, Step, make_chain, parse_chain
+from kernels.chain import Chain, make_chain, parse_chain
 from kernels.codegen import generate, headers
 from kernels.compiler import compile_cubin
-from kernels.errors import CompileError
 from kernels.formats import BGR8, FORMATS, GRAY8, NV12, PixelFormat
 from kernels.image import ImageSpec
-from kernels.op import OpParams, Scratch, WindowOp
 from kernels.plan import Plan, make_plan, unfused
 from kernels.registry import all_ops
 from tests.kernels.test_plan import Counts, Remembers, chain_with
@@ -104,32 +102,6 @@ def test_sizes_do_not_change_the_text() -> None:
     odd = [generate(plan) for plan in plans if plan.result.width == 9]
     assert len(whole) == len(odd) == 2
     assert len(set(whole)) == len(set(odd)) == 1
-
-
-def test_a_compile_error_names_the_op_and_its_line() -> None:
-    class Broken(WindowOp[OpParams]):
-        """Does not compile."""
-
-        name = "broken"
-        Params = OpParams
-        cuda_source = """
-struct broken_params {};
-template <class At> __device__ int broken(At at, const broken_params&) { return nothing; }
-"""
-
-        def radius(self, params: OpParams) -> int:
-            return 1
-
-        def constants(self, params: OpParams) -> bytes:
-            return b""
-
-        def run_cpu(self, src: object, dst: object, params: OpParams, scratch: Scratch) -> None:
-            raise NotImplementedError
-
-    chain = Chain((Step(Broken(), OpParams()),))
-    with pytest.raises(CompileError, match=r"ops/broken\.py\(2\)") as caught:
-        compile_cubin(generate(plan_of(NV12, chain)), "90")
-    assert caught.value.op == "broken", caught.value.log
 
 
 def test_a_second_compile_comes_from_the_cache(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

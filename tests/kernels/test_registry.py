@@ -8,9 +8,9 @@ import pytest
 
 from kernels import ops as ops_package
 from kernels import registry
-from kernels.errors import PinholeError, UnknownNameError
+from kernels.errors import InputError, PinholeError, UnknownNameError
 from kernels.op import Op
-from kernels.registry import PluginError, find_op, load_op
+from kernels.registry import PluginError, find_op, load_op, use_ops_folder
 
 GOOD = '''
 import numpy as np
@@ -161,3 +161,93 @@ def test_an_unknown_op_names_the_nearest() -> None:
 
 def test_what_the_registry_returns_are_ops() -> None:
     assert all(isinstance(op, Op) for op in registry.all_ops().values())
+
+
+# ---- a user's folder
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Path]:
+    """An empty folder for op files; the built-in ops alone are known afterwards."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    yield folder
+    use_ops_folder(None)
+    assert registry.USER_PACKAGE not in sys.modules
+
+
+def test_ops_of_a_users_folder_stand_among_the_others(own: Path) -> None:
+    (own / "negative.py").write_text(GOOD)
+    use_ops_folder(own)
+    assert find_op("negative").summary == "Negative: out = 255 − in."
+    assert list(registry.all_ops()) == sorted(registry.all_ops())
+    assert "sobel" in registry.all_ops()
+    use_ops_folder(None)
+    with pytest.raises(UnknownNameError):
+        find_op("negative")
+
+
+def test_a_users_op_may_take_what_another_file_of_the_folder_has(own: Path) -> None:
+    (own / "_shared.py").write_text("import numpy as np\n\nTABLE = np.arange(255, -1, -1, dtype=np.uint8)\n")
+    text = GOOD.replace("np.arange(255, -1, -1, dtype=np.uint8)", "TABLE")
+    (own / "negative.py").write_text("from pinhole_ops._shared import TABLE\n" + text)
+    use_ops_folder(own)
+    assert find_op("negative").table(find_op("negative").Params())[0] == 255  # type: ignore[attr-defined]
+
+
+def test_what_is_no_op_file_is_left_alone(own: Path) -> None:
+    (own / "negative.py").write_text(GOOD)
+    for folder in (own / "tests", own / "package"):
+        folder.mkdir()
+        (folder / "__init__.py").write_text("1 / 0")
+    (own / "README.md").write_text("Mine.")
+    (own / "_old.py").write_text("1 / 0")
+    before = set(registry.all_ops())
+    use_ops_folder(own)
+    assert set(registry.all_ops()) == before | {"negative"}
+
+
+def test_a_file_that_changed_is_loaded_anew(own: Path) -> None:
+    (own / "negative.py").write_text(GOOD)
+    use_ops_folder(own)
+    first = find_op("negative")
+    (own / "negative.py").write_text(GOOD.replace("Negative: out", "The negative: out"))
+    assert find_op("negative") is first, "not while it is in use"
+    use_ops_folder(own)
+    assert find_op("negative").summary == "The negative: out = 255 − in."
+
+
+USERS_FAULTS = {
+    "a name of ours": (
+        "invert",
+        GOOD.replace('"negative"', '"invert"').replace("class Negative(", "class Negative(  # HERE\n    "),
+        "has the name of a built-in operation, invert",
+    ),
+    "another name": ("negativ", GOOD.replace("class Negative(", "class Negative(  # HERE\n    "), "'negativ'"),
+    "a name that chains cannot hold": ("Negative", GOOD, "must be named in small letters"),
+    "a test beside the ops": ("test_negative", "def test():\n    pass\n", "must define exactly one op, found 0"),
+    "an error in it": ("negative", GOOD + "\n1 / 0  # HERE\n", "does not load: ZeroDivisionError"),
+}
+
+
+@pytest.mark.parametrize("fault", USERS_FAULTS)
+def test_a_broken_file_of_a_users_folder_is_named_by_its_path_and_line(own: Path, fault: str) -> None:
+    name, text, reason = USERS_FAULTS[fault]
+    (own / f"{name}.py").write_text(text)
+    use_ops_folder(own)
+    with pytest.raises(PluginError) as caught:
+        registry.all_ops()
+    line = next((number for number, code in enumerate(text.splitlines(), 1) if "# HERE" in code), None)
+    assert (caught.value.file, caught.value.line) == (str(own / f"{name}.py"), line)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["missing", "file.py"])
+def test_a_folder_that_is_none_is_refused_and_the_one_before_stays(own: Path, place: str) -> None:
+    (own / "negative.py").write_text(GOOD)
+    (own.parent / "file.py").write_text(GOOD)
+    use_ops_folder(own)
+    with pytest.raises(InputError, match=f"{place}: N.*a folder of op files") as caught:
+        use_ops_folder(own.parent / place)
+    assert caught.value.field == "ops_dir"
+    assert find_op("negative")

@@ -13,6 +13,7 @@ import yaml
 from click.testing import CliRunner
 
 from kernels.errors import InputError
+from kernels.registry import use_ops_folder
 from pipeline.config import CameraConfig
 from pipeline.sources import make_source
 from service.cli import main
@@ -216,11 +217,12 @@ def test_b119_what_is_wrong_in_the_environment_is_named(name: str, value: str, s
     assert said in message
 
 
-def test_every_key_has_a_variable() -> None:
+def test_every_key_has_a_variable(tmp_path: Path) -> None:
     values = {
         "PINHOLE_HOST": "127.0.0.2", "PINHOLE_PORT": " 9000 ", "PINHOLE_INSECURE": "true",
         "PINHOLE_ALLOW_HOSTS": "a.example, b.example", "PINHOLE_ALLOW_ORIGINS": '["https://x.example"]',
         "PINHOLE_LOG_FORMAT": "json", "PINHOLE_LOG_LEVEL": "debug", "PINHOLE_MEMORY": "host",
+        "PINHOLE_OPS_DIR": str(tmp_path),
         "PINHOLE_LIMITS__MAX_VIEWERS": "5", "PINHOLE_LIMITS__MAX_VARIANTS": "6",
         "PINHOLE_LIMITS__MAX_BODY_BYTES": "7000", "PINHOLE_LIMITS__SEND_DEADLINE_S": "1.5",
         "PINHOLE_CAMERAS__Front__URI": "testcard://", "PINHOLE_CAMERAS__Front__CHAIN": "sobel | invert",
@@ -232,6 +234,7 @@ def test_every_key_has_a_variable() -> None:
     }  # fmt: skip
     values = {name: value.replace(" | invert", " | gamma") for name, value in values.items()}
     effective = loaded(environment=values)
+    use_ops_folder(None)
     given = {name.replace("Front", "NAME") for name in values}
     whole = {"PINHOLE_LIMITS", "PINHOLE_CAMERAS", "PINHOLE_TOKEN_FILE"}
     assert set(known_variables()) - set(PROCESS_VARIABLES) - whole <= given
