@@ -6,7 +6,7 @@ Slow on purpose: no OpenCV, no code of the package but its plain data (views, ch
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
