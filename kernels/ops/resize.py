@@ -28,7 +28,7 @@ class ResizeParams(OpParams):
     )  # fmt: skip
     interpolation: Interpolation = Field(
         default="linear",
-        description="linear weighs 4 pixels, cubic 16; area, for making smaller, is the mean of all that a pixel covers.",
+        description="linear weighs 4 pixels, cubic 16; area, for making smaller, is the mean of all that is covered.",
     )
 
 

@@ -24,13 +24,14 @@ from tests.kernels.cases import (
     paint_random,
 )
 from tests.kernels.oracles import LUMA_WEIGHTS
+from tests.kernels.oracles_gather import USUAL_STEPS
 from tests.kernels.strategies import DRAWING_OPS, steps_for
 
 ANY_FORMAT = pytest.mark.parametrize("format", FORMATS.values(), ids=str)
 YUV_FORMAT = pytest.mark.parametrize("format", [f for f in FORMATS.values() if f.is_yuv], ids=str)
 
 # Ops that leave a picture of one value as it is, whatever their parameters.
-KEEP_CONSTANTS = ("flip", "gaussian_blur", "resize", "sharpen")
+KEEP_CONSTANTS = ("crop", "flip", "gaussian_blur", "resize", "rotate", "sharpen")
 
 # Blue, green, red.
 PATCHES = {"red": (0, 0, 255), "green": (0, 255, 0), "blue": (255, 0, 0), "yellow": (0, 255, 255),
@@ -336,7 +337,7 @@ class FieldCases:
                 assert off.max() <= 2, how
                 assert off.mean() < 0.5, how
 
-    @pytest.mark.parametrize("how", ["nearest", "linear", "area"])
+    @pytest.mark.parametrize("how", ["nearest", "linear", "area", "cubic"])
     @pytest.mark.parametrize("to", [(50, 30), (224, 224), (64, 48), (40, 96), (321, 50)], ids=str)
     def test_b123_a_dot_stays_where_it_was(self, device: Device, how: str, to: tuple[int, int]) -> None:
         """Its centre of mass is kept at (x + 0.5)·s - 0.5, whichever way the sides change; half-pixel centres."""
@@ -344,7 +345,7 @@ class FieldCases:
         middle = (61.5, 21.5)  # of a dot 8 pixels wide
         # Single samples of a smaller picture keep an edge within half a pixel or so; without half-pixel centres the
         # middle would be off by half of 1 - s besides, 0.3 here for linear.
-        allowed = {"nearest": 0.5, "linear": 0.15, "area": 0.03}[how]
+        allowed = {"nearest": 0.5, "linear": 0.15, "area": 0.03, "cubic": 0.2}[how]
 
         def paint(view: ImageView) -> None:
             view.plane(0)[...] = 0
@@ -355,6 +356,13 @@ class FieldCases:
         mass = result.astype(float) / result.sum()
         for got, was, ratio in ((x, middle[0], to[0] / 100), (y, middle[1], to[1] / 60)):
             assert abs((got * mass).sum() - ((was + 0.5) * ratio - 0.5)) < allowed
+
+    @pytest.mark.parametrize("text", USUAL_STEPS)
+    def test_points_between_pixels_are_exact_among_other_ops(self, device: Device, text: str) -> None:
+        for format in (BGR8, GRAY8, NV12):
+            spec = ImageSpec.make(format, 64, 48)
+            check_exact(device, spec, text)
+            check_exact(device, spec, f"sobel | {text} | gamma(gamma=1.5) | sharpen")
 
     @pytest.mark.parametrize("format", [GRAY8, NV12], ids=str)
     def test_b126_a_size_for_one_picture_is_a_size_for_every_picture(self, device: Device, format: PixelFormat) -> None:
