@@ -20,26 +20,21 @@ from kernels.codegen import (
     generate,
     params_offset,
     stages,
-    tables_bytes,
     tile_width_px,
 )
 from kernels.compiler import compile_cubin
 from kernels.device import Completion, WaitMode, cuda_errors
 from kernels.errors import DeviceFailedError, InputError
 from kernels.formats import yuv_coefficients
+from kernels.geometry import BAND_ROWS, SEGMENT_PX, THREADS, pieces, radii, shared_bytes, tile_geometry
 from kernels.image import ImageSpec, ImageView, align_up
 from kernels.memory import DeviceMemory
-from kernels.op import MorphologyOp, OpKind, OpParams, SeparableOp, StatisticOp, TemporalOp
-from kernels.plan import Pass, PassKind, Plan, reads_in_place
+from kernels.op import OpParams, StatisticOp, TemporalOp
+from kernels.plan import PassKind, Plan, reads_in_place
 
 if TYPE_CHECKING:
     from kernels.device import CudaDevice
 
-# The constants of kernels/cuda/*.cuh that decide a launch.
-_THREADS = 256
-_BAND_ROWS = 16
-_SEGMENT_PX, _SEGMENT_ROWS = 512, 2
-_SLACK_ROWS = 3  # a group of four rows may reach beyond a tile
 _MAX_STENCILS = 16
 _BLOCKS_PER_MULTIPROCESSOR = 4  # what the kernel's registers are limited for
 # What fills the link, and computes as fast as it brings rows, measured (DESIGN.md); more are only in each other's way.
@@ -174,7 +169,7 @@ class CudaExecutor:
         plan, ledger = self._plan, self._device.ledger
         self._block_bytes = params_offset(plan, len(plan.ops))
         counters = [
-            1 if one.kind is PassKind.STATISTIC else -(-plan.pictures[one.last].height // _BAND_ROWS)
+            1 if one.kind is PassKind.STATISTIC else -(-plan.pictures[one.last].height // BAND_ROWS)
             for one in plan.passes
         ]
         counter_bytes = 4 * (1 + sum(counters))
@@ -220,7 +215,7 @@ class CudaExecutor:
             stream = self._stream
             events.start.record(stream)
             arguments = ctypes.addressof(self._arguments)
-            self._launch(self._function, self._grid, 1, 1, _THREADS, 1, 1, self._shared_bytes, stream.ptr, arguments, 0)
+            self._launch(self._function, self._grid, 1, 1, THREADS, 1, 1, self._shared_bytes, stream.ptr, arguments, 0)
             # Only a frame that runs moves the counters on the device.
             self._launched += 1
             frame.first_ticket = (frame.first_ticket + self._grid) % 2**32
@@ -258,7 +253,7 @@ class CudaExecutor:
         plan = self._plan
         block = bytearray(self._block_bytes)
         passes: list[_AnyPass] = []
-        shared = [self._pass_shared_bytes(one, params) for one in plan.passes]
+        shared = [shared_bytes(plan, one, params) for one in plan.passes]
         workers = self._share_blocks(max(shared))
         for index, one in enumerate(plan.passes):
             made = self._make_pass(index, params, workers[index])
@@ -311,56 +306,7 @@ class CudaExecutor:
             PassKind.TILES: computing,
             PassKind.EGRESS: writers,
         }
-        return [max(1, min(most[one.kind], self._work(one))) for one in plan.passes]
-
-    def _work(self, one: Pass) -> int:
-        """Into how many pieces a pass cuts its picture."""
-        picture = self._plan.pictures[one.last]
-        if one.kind is PassKind.INGEST:
-            return -(-picture.width // _SEGMENT_PX) * -(-picture.height // _SEGMENT_ROWS)
-        if one.kind is PassKind.TILES:
-            return -(-picture.width // tile_width_px(self._plan, one)) * -(-picture.height // _BAND_ROWS)
-        if one.kind is PassKind.STATISTIC:
-            return -(-picture.height // _BAND_ROWS)
-        return -(-self._plan.result.nbytes // (64 * _THREADS))
-
-    def _radii(self, one: Pass, params: tuple[OpParams, ...]) -> list[int]:
-        ops = self._plan.ops
-        return [ops[i].radius(params[i]) for i in range(one.first, one.last) if ops[i].kind is OpKind.STENCIL]
-
-    def _geometry(self, one: Pass, params: tuple[OpParams, ...]) -> tuple[int, int, int]:
-        """Halo and margin of a tile in pixels, and the bytes of each of its two buffers (tile.cuh, stencil.cuh)."""
-        plan, radii = self._plan, self._radii(one, params)
-        halo = sum(radii)
-        # Stages work on whole quads of bytes, on either side up to six bytes more than their windows read.
-        margin = align_up(halo + 6, 16)
-        width = tile_width_px(plan, one)
-        channels = 384 // width
-        nbytes = (_BAND_ROWS + 2 * halo + _SLACK_ROWS) * (width + 2 * margin) * channels
-        left = halo
-        stencils = [i for i in range(one.first, one.last) if plan.ops[i].kind is OpKind.STENCIL]
-        for index, radius in zip(stencils, radii, strict=True):
-            left -= radius
-            if isinstance(plan.ops[index], (SeparableOp, MorphologyOp)):
-                # Sums of 16 bits; a morphology's values fit there anyway.
-                seen = plan.pictures[index].format.channels
-                side = align_up(left * seen, 4) + align_up(radius * seen, 4)
-                rows = _BAND_ROWS + 2 * left + _SLACK_ROWS
-                nbytes = max(nbytes, 2 * rows * (width * seen + 2 * side))
-        return halo, margin, align_up(nbytes, 16)
-
-    def _pass_shared_bytes(self, one: Pass, params: tuple[OpParams, ...]) -> int:
-        if one.kind is PassKind.EGRESS:
-            return 0
-        if one.kind is PassKind.STATISTIC:
-            return 1024 * self._plan.pictures[one.first].format.channels
-        buffers = (
-            # Two pictures, and the words of the largest format's segments.
-            2 * _SEGMENT_ROWS * _SEGMENT_PX * 3 + 2 * (3 * _SEGMENT_PX + 16)
-            if one.kind is PassKind.INGEST
-            else 2 * self._geometry(one, params)[2]
-        )
-        return tables_bytes(self._plan, one) + buffers
+        return [max(1, min(most[one.kind], pieces(plan, one))) for one in plan.passes]
 
     def _rows(self, number: int) -> _Rows:
         """How what pass ``number`` makes is handed over."""
@@ -369,7 +315,7 @@ class CudaExecutor:
         if one.kind is PassKind.STATISTIC:
             return _Rows(self._finished[number], 1, 1)
         picture = plan.pictures[one.last]
-        width = _SEGMENT_PX if one.kind is PassKind.INGEST else tile_width_px(plan, one)
+        width = SEGMENT_PX if one.kind is PassKind.INGEST else tile_width_px(plan, one)
         return _Rows(self._finished[number], -(-picture.width // width), picture.height)
 
     def _source(self, number: int) -> tuple[int, int, _Rows]:
@@ -408,14 +354,15 @@ class CudaExecutor:
                 src=src, stride=src_stride, row_bytes=row_bytes, bytes=plan.result.nbytes,
                 needed=needed, workers=workers,
             )  # fmt: skip
-        halo, margin, buffer_bytes = self._geometry(one, params)
+        geometry = tile_geometry(plan, one, params)
         tiles = _TilePass(
             src=src, dst=dst, src_stride=src_stride, dst_stride=dst_stride,
             src_size=(before.width, before.height), size=(after.width, after.height),
-            needed=needed, made=made, workers=workers, halo=halo, margin=margin, buffer_bytes=buffer_bytes,
+            needed=needed, made=made, workers=workers,
+            halo=geometry.halo, margin=geometry.margin, buffer_bytes=geometry.buffer_bytes,
         )  # fmt: skip
-        radii = self._radii(one, params)
-        tiles.radius[: len(radii)] = radii
+        around = radii(plan, one, params)
+        tiles.radius[: len(around)] = around
         if one.to_result:
             result = plan.result
             tiles.chroma_offset[: len(result.offsets) - 1] = [at - result.offsets[0] for at in result.offsets[1:]]

@@ -14,11 +14,11 @@ import numpy as np
 
 from kernels.chain import Chain, Step
 from kernels.codegen import OP_BYTES, headers
+from kernels.geometry import THREADS
 from kernels.image import Pixels, Shape, align_up
 from kernels.op import OpKind, PixelOp
 from kernels.plan import Plan, make_plan
 from kernels.registry import all_ops
-from kernels.run_cuda import _THREADS
 from tests.kernels.cases import GUARD_BYTES, STALE, SourceCase, random_source
 
 # A stencil reads the reflection that a tile holds: see host_windows.py.
@@ -66,7 +66,7 @@ extern "C" void {name}_c{channels}(const uint8* in, int stride, Size in_size, ui
   const auto function = [&](const Picture<{channels}>& in, int x, int y, Size size, uint8* out) {{
     {name}<{channels}>(in, x, y, size, *p, out);
   }};
-  for (threadIdx.x = 0; threadIdx.x < {_THREADS}; ++threadIdx.x)
+  for (threadIdx.x = 0; threadIdx.x < {THREADS}; ++threadIdx.x)
     make_pixels<{channels}, {made}>(Picture<{channels}>{{in, stride, in_size}}, out, pitch, x0, y0, 0, right, 0, bottom,
                                     size, function);
 }}
