@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kernels.errors import InputError, UnknownNameError
-from kernels.op import OpParams
+from kernels.op import MAX_TEXTS, OpParams, TextOp
 from kernels.registry import AnyOp, all_ops, find_op
 
 MAX_OPS = 64
@@ -57,7 +57,11 @@ def make_chain(ops: Sequence[Mapping[str, Any]], *, version: int = 1, field: str
         raise InputError(field, "must be a list of operations", '[{"op": NAME, "params": {…}}, …]')
     if len(ops) > MAX_OPS:
         raise InputError(field, f"{len(ops)} operations are too many", f"0 to {MAX_OPS}")
-    return Chain(tuple(make_step(item, f"{field}[{i}]") for i, item in enumerate(ops)), version)
+    steps = tuple(make_step(item, f"{field}[{i}]") for i, item in enumerate(ops))
+    texts = sum(isinstance(step.op, TextOp) for step in steps)
+    if texts > MAX_TEXTS:
+        raise InputError(field, f"{texts} operations that write text are too many", f"0 to {MAX_TEXTS}")
+    return Chain(steps, version)
 
 
 def make_step(item: Mapping[str, Any], field: str) -> Step:
@@ -143,11 +147,25 @@ def parse_chain(text: str, *, version: int = 1, field: str = "chain") -> Chain:
     Raises:
         InputError: says which operation and what is wrong.
     """
-    parts = text.split("|") if text.strip() else []
+    parts = _operations(text) if text.strip() else []
     if len(parts) > MAX_OPS:
         raise InputError(field, f"{len(parts)} operations are too many", f"0 to {MAX_OPS}")
     items = [_parse_step(part.strip(), f"{field}[{index}]") for index, part in enumerate(parts)]
     return make_chain(items, version=version, field=field)
+
+
+# Anything up to a pipe that stands in no quotes; a quote without its partner is a sign like others.
+_OPERATION = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^|])*""", re.DOTALL)
+
+
+def _operations(text: str) -> list[str]:
+    found, at = [], 0
+    while at <= len(text):
+        piece = _OPERATION.match(text, at)
+        assert piece is not None
+        found.append(piece[0])
+        at = piece.end() + 1
+    return found
 
 
 def _parse_step(text: str, path: str) -> dict[str, Any]:

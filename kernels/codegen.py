@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from kernels.formats import GRAY8, I420, NV12
-from kernels.op import MorphologyOp, OpKind, PixelOp, SeparableOp, StatisticOp, TableOp, TemporalOp, WindowOp
+from kernels.op import MorphologyOp, OpKind, PixelOp, SeparableOp, StatisticOp, TableOp, TemporalOp, TextOp, WindowOp
 from kernels.plan import Pass, PassKind, Plan
 from kernels.source_lines import cuda_text, marked
 
@@ -72,6 +73,11 @@ def tile_width_px(plan: Plan, one: Pass) -> int:
 def params_offset(plan: Plan, index: int) -> int:
     """Where the parameters of an op lie in the plan's block of device memory."""
     return PASS_BYTES * len(plan.passes) + OP_BYTES * index
+
+
+def text_ops(plan: Plan) -> list[tuple[int, TextOp[Any]]]:
+    """The ops that have a text, with their places in the chain: text n of a frame is that of the n-th."""
+    return [(index, op) for index, op in enumerate(plan.ops) if isinstance(op, TextOp)]
 
 
 def pass_name(plan: Plan, index: int) -> str:
@@ -150,9 +156,10 @@ def _state(plan: Plan, index: int, type_name: str) -> str:
 
 def _pixel_function(plan: Plan, index: int) -> str:
     op, channels = plan.ops[index], plan.pictures[index].format.channels
+    text = f" f.texts[{[at for at, _ in text_ops(plan)].index(index)}]," if isinstance(op, TextOp) else ""
     return (
         f"[&](const Picture<{channels}>& in, int x, int y, Size size, uint8* out) "
-        f"{{ {op.name}<{channels}>(in, x, y, size, p{index}, out); }}"
+        f"{{ {op.name}<{channels}>(in, x, y, size, p{index},{text} out); }}"
     )
 
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Literal, Protocol
 
 from kernels.errors import DeviceFailedError, DeviceUnavailableError, InputError, PinholeError
-from kernels.image import ImageView
+from kernels.image import NO_STAMP, ImageView, Stamp
 from kernels.memory import CUDA_ERROR_MEMORY_ALLOCATION, CUDA_STICKY_CODES, HostMemory, Ledger, MappedMemory, PageMemory
 from kernels.op import OpParams
 from kernels.plan import Plan
@@ -47,7 +47,9 @@ class Executor(Protocol):
     @property
     def plan(self) -> Plan: ...
 
-    def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
+    def submit(
+        self, source: ImageView, result: ImageView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
+    ) -> Completion:
         """Process ``source`` into ``result`` with one whole parameter set; returns before the device is done.
 
         Both views must stay valid and unwritten by others until the completion is done. Allocates and compiles
@@ -165,7 +167,9 @@ class NullExecutor:
         self._device = device
         self.plan = plan
 
-    def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
+    def submit(
+        self, source: ImageView, result: ImageView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
+    ) -> Completion:
         device = self._device
         if (error := device.fail_submit) is not None:
             device.fail_submit = None

@@ -34,6 +34,18 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
+class Stamp:
+    """What may be written into a picture: whose it is, its number, and when it was taken (``time.time_ns()``)."""
+
+    camera: str = ""
+    sequence: int = 0
+    wall_ns: int = 0
+
+
+NO_STAMP = Stamp()
+
+
+@dataclass(frozen=True, slots=True)
 class ImageSpec:
     """Format, size in pixels, and for each plane its offset and stride in bytes from the buffer's start.
 

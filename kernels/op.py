@@ -10,6 +10,7 @@ An op object is stateless; one instance serves every camera. Its result is defin
 * :class:`TemporalOp` — a point op that remembers earlier frames.
 * :class:`StatisticOp` — tables that follow from the picture's histogram.
 * :class:`PixelOp` — whole pixels of a result that may have another size or other channels.
+* :class:`TextOp` — one that writes what is known of the frame.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from kernels.image import Pixels, Shape
+from kernels.image import NO_STAMP, Pixels, Shape, Stamp
 
 MAX_RADIUS_PX = 15
+MAX_TEXT_BYTES = 96
+MAX_TEXTS = 8  # ops with a text in one chain: texts travel with each frame's launch
 
 
 class OpKind(Enum):
@@ -52,6 +55,7 @@ class Scratch:
     """CPU buffers that ops keep between frames, by name. Not thread-safe: one per executor, or per ``TemporalOp``."""
 
     def __init__(self) -> None:
+        self.stamp = NO_STAMP  # of the frame that is being processed
         self.frames = 0  # how many a ``TemporalOp`` has seen: at 0 its arrays hold nothing yet
         self._buffers: dict[str, Pixels] = {}
         self._arrays: dict[str, npt.NDArray[Any]] = {}
@@ -275,3 +279,17 @@ class PixelOp(Op[P]):
 
     def radius(self, params: P) -> int:
         return 0
+
+
+class TextOp(PixelOp[P]):
+    """A point op that writes what is known of a frame into it.
+
+    The CUDA function takes ``const uint8* text`` between ``p`` and ``out``: what ``text`` made for this frame, and
+    zeros up to ``MAX_TEXT_BYTES``. ``run_cpu`` makes it of ``scratch.stamp``.
+    """
+
+    kind = OpKind.POINT
+
+    @abstractmethod
+    def text(self, params: P, stamp: Stamp) -> bytes:
+        """The frame's text, at most ``MAX_TEXT_BYTES`` of it; quick, as it is made for each frame."""

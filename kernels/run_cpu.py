@@ -8,7 +8,7 @@ import numpy as np
 from kernels.color_cpu import to_planes, to_working
 from kernels.device import Completion, DoneNow
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
-from kernels.image import ImageView, Pixels
+from kernels.image import NO_STAMP, ImageView, Pixels, Stamp
 from kernels.op import OpParams, Scratch, TemporalOp
 from kernels.plan import Plan
 
@@ -38,7 +38,9 @@ class CpuExecutor:
         self._scratches = [Scratch() if isinstance(op, TemporalOp) else self._scratch for op in plan.ops]
         self._open = True
 
-    def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
+    def submit(
+        self, source: ImageView, result: ImageView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
+    ) -> Completion:
         """Process one frame; it is done when this returns.
 
         Raises:
@@ -57,6 +59,7 @@ class CpuExecutor:
                 current = source.plane(0)
             for op, values, target, scratch in zip(self.plan.ops, params, targets, self._scratches, strict=True):
                 call = op.name
+                scratch.stamp = stamp
                 op.run_cpu(current, target, values, scratch)
                 scratch.frames += 1
                 current = target

@@ -20,6 +20,7 @@ from kernels.codegen import (
     generate,
     params_offset,
     stages,
+    text_ops,
     tile_width_px,
 )
 from kernels.compiler import compile_cubin
@@ -27,9 +28,9 @@ from kernels.device import Completion, WaitMode, cuda_errors
 from kernels.errors import DeviceFailedError, InputError
 from kernels.formats import yuv_coefficients
 from kernels.geometry import BAND_ROWS, SEGMENT_PX, THREADS, pieces, radii, shared_bytes, tile_geometry
-from kernels.image import ImageSpec, ImageView, align_up
+from kernels.image import NO_STAMP, ImageSpec, ImageView, Stamp, align_up
 from kernels.memory import DeviceMemory
-from kernels.op import OpParams, StatisticOp, TemporalOp
+from kernels.op import MAX_TEXT_BYTES, MAX_TEXTS, OpParams, StatisticOp, TemporalOp
 from kernels.plan import PassKind, Plan, reads_in_place
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class _Frame(ctypes.Structure):
         ("result", ctypes.c_uint64),
         ("first_ticket", ctypes.c_uint32),
         ("number", ctypes.c_uint32),
+        ("texts", ctypes.c_char * MAX_TEXT_BYTES * MAX_TEXTS),
     )
 
 
@@ -157,6 +159,7 @@ class CudaExecutor:
         self._spare: list[_Events] = []
         self._applied: tuple[OpParams, ...] | None = None
         self._accepted = (plan.source, plan.result)
+        self._texts = text_ops(plan)
         self._launched = 0
         self._grid = 0
         self._shared_bytes = 0
@@ -198,7 +201,9 @@ class CudaExecutor:
             with cuda_errors("cudaMemset"):
                 runtime.memsetAsync(self._states[index], 0, nbytes, self._stream.ptr)
 
-    def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
+    def submit(
+        self, source: ImageView, result: ImageView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
+    ) -> Completion:
         plan = self.plan
         if source.spec is not self._accepted[0] or result.spec is not self._accepted[1]:
             self._accept(source.spec, result.spec)
@@ -210,6 +215,9 @@ class CudaExecutor:
         frame.planes[: len(plan.source.offsets)] = [source.dev_ptr + offset for offset in plan.source.offsets]
         frame.result = result.dev_ptr + plan.result.offsets[0]
         frame.number = (self._launched + 1) % 2**32
+        for place, (index, op) in enumerate(self._texts):
+            text = op.text(params[index], stamp)
+            frame.texts[place].raw = text[:MAX_TEXT_BYTES].ljust(MAX_TEXT_BYTES, b"\0")
         events = self._spare.pop() if self._spare else _Events(self._block)
         with cuda_errors("cuLaunchKernel"):
             stream = self._stream

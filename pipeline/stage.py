@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from kernels.device import Completion, Executor
 from kernels.errors import DeviceFailedError, OutOfMemoryError, PinholeError
+from kernels.image import Stamp
 from pipeline.core import Core
 from pipeline.lease import ProcessLease
 from pipeline.ring import RingClosed
@@ -113,7 +114,8 @@ class StageLoop:
             frame = lease.frame
             frame.chain_version = work.chain.version
             result = lease.result(work.executor.plan)
-            completion = work.executor.submit(lease.source, result, work.params)
+            stamp = Stamp(core.config.name, frame.sequence, frame.capture.wall_ns)
+            completion = work.executor.submit(lease.source, result, work.params, stamp)
             completion.wait()
             frame.times.done_ns = time.monotonic_ns()
             frame.times.gpu_ns = completion.gpu_ns() or 0

@@ -8,6 +8,7 @@
 #include "pinhole/common.cuh"
 
 constexpr int BAND_ROWS = 16;  // rows are handed over in bands
+constexpr int MAX_TEXTS = 8, MAX_TEXT_BYTES = 96;
 constexpr int PASS_BYTES = 256;  // of the plan's block, for each pass
 
 extern __shared__ __align__(16) uint8 shared_memory[];
@@ -20,6 +21,7 @@ struct Frame {
   uint8* result;
   uint32 first_ticket;
   uint32 number;  // of the frame, from 1
+  uint8 texts[MAX_TEXTS][MAX_TEXT_BYTES];  // what text ops write into it, zeros behind
 };
 
 __device__ __forceinline__ int take_ticket(const Frame& f) {

@@ -15,8 +15,8 @@ import numpy as np
 from kernels.chain import Chain, Step
 from kernels.codegen import OP_BYTES, headers
 from kernels.geometry import THREADS
-from kernels.image import Pixels, Shape, align_up
-from kernels.op import OpKind, PixelOp
+from kernels.image import NO_STAMP, Pixels, Shape, align_up
+from kernels.op import MAX_TEXT_BYTES, OpKind, PixelOp, TextOp
 from kernels.plan import Plan, make_plan
 from kernels.registry import all_ops
 from tests.kernels.cases import GUARD_BYTES, STALE, SourceCase, random_source
@@ -49,7 +49,7 @@ _HEADERS = ("common", "pixel", "resample", "sampling")
 
 
 def build(compiler: str, folder: Path) -> ctypes.CDLL:
-    """A library with ``NAME_cCHANNELS(in, stride, in_size, out, pitch, x0, y0, right, bottom, size, params)``."""
+    """A library with ``NAME_cCHANNELS(in, stride, in_size, out, pitch, x0, y0, right, bottom, size, params, text)``."""
     text = _PRELUDE + "".join(
         line + "\n"
         for name in _HEADERS
@@ -62,9 +62,9 @@ def build(compiler: str, folder: Path) -> ctypes.CDLL:
             made = op.output(Shape(1, 1, channels), op.Params()).channels
             text += f"""
 extern "C" void {name}_c{channels}(const uint8* in, int stride, Size in_size, uint8* out, int pitch, int x0, int y0,
-                                   int right, int bottom, Size size, const {name}_params* p) {{
+                                   int right, int bottom, Size size, const {name}_params* p, const uint8* text) {{
   const auto function = [&](const Picture<{channels}>& in, int x, int y, Size size, uint8* out) {{
-    {name}<{channels}>(in, x, y, size, *p, out);
+    {name}<{channels}>(in, x, y, size, *p, {"text, " if isinstance(op, TextOp) else ""}out);
   }};
   for (threadIdx.x = 0; threadIdx.x < {THREADS}; ++threadIdx.x)
     make_pixels<{channels}, {made}>(Picture<{channels}>{{in, stride, in_size}}, out, pitch, x0, y0, 0, right, 0, bottom,
@@ -101,6 +101,8 @@ def run(library: ctypes.CDLL, step: Step, case: SourceCase) -> tuple[Pixels, Pix
     channels = after.format.channels
     result = np.empty((after.height, after.width) if channels == 1 else (after.height, after.width, 3), np.uint8)
     params = ctypes.create_string_buffer(step.op.constants(step.params), OP_BYTES)
+    made_text = step.op.text(step.params, NO_STAMP) if isinstance(step.op, TextOp) else b""
+    text = ctypes.create_string_buffer(made_text, MAX_TEXT_BYTES)
     function = getattr(library, f"{step.op.name}_c{before.format.channels}")
     pitch = TILE_PX * channels + GUARD_BYTES
     for y0 in range(0, after.height, TILE_ROWS):
@@ -109,7 +111,7 @@ def run(library: ctypes.CDLL, step: Step, case: SourceCase) -> tuple[Pixels, Pix
             function(
                 ctypes.c_void_p(seen.ctypes.data + radius * (seen.strides[0] + seen.strides[1])), seen.strides[0],
                 _Size(before.width, before.height), ctypes.c_void_p(buffer[1].ctypes.data), pitch, x0, y0,
-                TILE_PX, TILE_ROWS, _Size(after.width, after.height), params,
+                TILE_PX, TILE_ROWS, _Size(after.width, after.height), params, text,
             )  # fmt: skip
             rows, columns = min(TILE_ROWS, after.height - y0), min(TILE_PX, after.width - x0)
             made = buffer[1 : 1 + rows, : columns * channels]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.chain import MAX_OPS, Chain, make_chain, make_params, parse_chain
+from kernels.chain import MAX_OPS, Chain, _operations, make_chain, make_params, parse_chain
 from kernels.errors import InputError, UnknownNameError
 from kernels.registry import all_ops
 from tests.kernels.strategies import chains, op_params
@@ -278,3 +278,18 @@ def test_parameters_are_frozen_and_whole(name: str, data: st.DataObject) -> None
 
 def test_64_ops_are_taken() -> None:
     assert len(make_chain([{"op": "sobel"}] * MAX_OPS, version=7).steps) == MAX_OPS
+
+
+@pytest.mark.parametrize(
+    ("text", "operations"),
+    [
+        ("a(t='x | y') | b", ["a(t='x | y') ", " b"]),
+        ('b | a(t="x | \\" | y")', ["b ", ' a(t="x | \\" | y")']),
+        ("a(t='|')|a(t=\"'|'\")|c", ["a(t='|')", "a(t=\"'|'\")", "c"]),
+        # A quote without its partner is a sign like others, and nothing between two pipes is an operation that is missing.
+        ("it's | b", ["it's ", " b"]),
+        ("a || b |", ["a ", "", " b ", ""]),
+    ],
+)
+def test_a_pipe_in_quotes_belongs_to_the_text(text: str, operations: list[str]) -> None:
+    assert _operations(text) == operations

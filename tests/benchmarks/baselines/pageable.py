@@ -6,7 +6,7 @@ This is where people start from: ``cudaMemcpy`` of the whole frame to the device
 from __future__ import annotations
 
 from kernels.device import Completion, CudaDevice, DoneNow, WaitMode, cuda_errors
-from kernels.image import ImageView
+from kernels.image import NO_STAMP, ImageView, Stamp
 from kernels.memory import DeviceMemory, HostMemory, PageMemory
 from kernels.op import OpParams
 from kernels.plan import Plan, result_nbytes
@@ -35,7 +35,9 @@ class PageableExecutor:
         self._source = DeviceMemory(plan.source.nbytes, device.ledger)
         self._result = DeviceMemory(result_nbytes(plan), device.ledger)
 
-    def submit(self, source: ImageView, result: ImageView, params: tuple[OpParams, ...]) -> Completion:
+    def submit(
+        self, source: ImageView, result: ImageView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
+    ) -> Completion:
         from cupy.cuda import runtime
 
         spec = self.plan.source
@@ -51,7 +53,7 @@ class PageableExecutor:
             ImageView(source.spec, source.buffer, self._source.ptr),
             ImageView(result.spec, result.buffer, self._result.ptr),
         )
-        self._inner.submit(*on_device, params).wait()
+        self._inner.submit(*on_device, params, stamp).wait()
         with cuda_errors("cudaMemcpy"):
             runtime.memcpy(
                 result.buffer.ctypes.data, self._result.ptr, self.plan.result.nbytes, runtime.memcpyDeviceToHost
