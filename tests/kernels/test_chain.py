@@ -286,7 +286,7 @@ def test_64_ops_are_taken() -> None:
         ("a(t='x | y') | b", ["a(t='x | y') ", " b"]),
         ('b | a(t="x | \\" | y")', ["b ", ' a(t="x | \\" | y")']),
         ("a(t='|')|a(t=\"'|'\")|c", ["a(t='|')", "a(t=\"'|'\")", "c"]),
-        # A quote without its partner is a sign like others, and nothing between two pipes is an operation that is missing.
+        # A quote without its partner is a sign like others; nothing between two pipes is an operation that is missing.
         ("it's | b", ["it's ", " b"]),
         ("a || b |", ["a ", "", " b ", ""]),
     ],
