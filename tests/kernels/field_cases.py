@@ -31,7 +31,10 @@ ANY_FORMAT = pytest.mark.parametrize("format", FORMATS.values(), ids=str)
 YUV_FORMAT = pytest.mark.parametrize("format", [f for f in FORMATS.values() if f.is_yuv], ids=str)
 
 # Ops that leave a picture of one value as it is, whatever their parameters.
-KEEP_CONSTANTS = ("crop", "flip", "gaussian_blur", "resize", "rotate", "sharpen")
+KEEP_CONSTANTS = {
+    "bilateral", "box_blur", "close", "crop", "dilate", "erode", "flip", "gaussian_blur", "median", "open", "resize",
+    "rotate", "sharpen", "unsharp_mask",
+}  # fmt: skip
 
 # Blue, green, red.
 PATCHES = {"red": (0, 0, 255), "green": (0, 255, 0), "blue": (255, 0, 0), "yellow": (0, 255, 255),

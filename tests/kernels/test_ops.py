@@ -18,16 +18,12 @@ from kernels.op import MAX_RADIUS_PX, OpKind, Scratch, TableOp
 from kernels.ops.gaussian_blur import GaussianBlur, GaussianBlurParams
 from kernels.registry import all_ops
 from tests.kernels.cases import POISON, STALE
+from tests.kernels.field_cases import KEEP_CONSTANTS
 from tests.kernels.oracles import ORACLES, assert_agrees, oracle_op
 from tests.kernels.oracles_stencil import gaussian_taps
 from tests.kernels.strategies import DRAWING_OPS, extreme_steps, op_params, pairwise, short, steps
 
 TABLE_OPS = {name: op for name, op in all_ops().items() if isinstance(op, TableOp)}
-# What makes the same value of a picture of one value.
-KEEPING_OPS = {
-    "bilateral", "box_blur", "close", "dilate", "erode", "flip", "gaussian_blur", "median", "open", "resize",
-    "sharpen", "unsharp_mask",
-}  # fmt: skip
 SIZES = ((1, 1), (1, 64), (64, 1), (2, 2), (3, 1), (1, 3), (7, 7), (97, 131), (131, 97), (49, 33), (48, 5), (97, 5))
 
 
@@ -113,7 +109,7 @@ def test_b92_constants_stay_constant(step: Step, value: int, shape: tuple[int, .
     picture = np.full(shape, value, np.uint8)
     result = check(step, picture)
     assert (result == result[0, 0]).all() or step.op.name in DRAWING_OPS
-    if step.op.name in KEEPING_OPS:
+    if step.op.name in KEEP_CONSTANTS:
         assert (result == value).all()
 
 
