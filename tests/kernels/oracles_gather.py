@@ -331,3 +331,16 @@ USUAL_STEPS = (
     "undistort(model='fisheye', camera=[25, 25, 31, 24], calibrated_width=0, calibrated_height=0, coefficients=[-0.03, "
     "0.01, -0.004, 0.001], zoom=0.5)",
 )
+
+# The largest numbers on the way to a point, at the longest sides.
+FARTHEST_STEPS = (
+    "warp_affine(matrix=[1, 2, -1e6, 2, 1, 1e6])",
+    "warp_affine(matrix=[3.1e-5, 0, 500, 0, 3.1e-5, 1])",  # as small as may be
+    "warp_affine(matrix=[1e6, 0, 0, 0, 1e6, 0])",
+    "rotate_angle(degrees=33, scale=0.01)",
+    "warp_perspective(matrix=[1e6, 1e6, 1e6, -1e6, 1e6, 1e6, 1e6, -1e6, 1e6])",
+    "warp_perspective(matrix=[1e-6, 0, 1, 0, 1e-6, 0, 1, 0, 1e6], border='reflect_101')",
+    "warp_perspective(corners=[-1e6, -1e6, 1e6, -1e6, 1e6, 1e6, -1e6, 1e6])",
+    "warp_perspective(corners=[0, 0, 1e-3, 0, 1e-3, 1e-3, 0, 1e-3])",
+    "undistort(camera=[1, 1, -1e5, 1e5], coefficients=[1e4, 1e4, 1e4, -1e4, 1e4, 1e4, 1e4, 1e4])",
+)

@@ -16,7 +16,7 @@ from kernels.op import Scratch
 from kernels.ops.letterbox import placement
 from kernels.ops.undistort import UndistortParams, arc_tangent, bent
 from tests.kernels.oracles import oracle_op
-from tests.kernels.oracles_gather import USUAL_STEPS
+from tests.kernels.oracles_gather import FARTHEST_STEPS, USUAL_STEPS
 
 
 def step_of(text: str) -> Step:
@@ -115,6 +115,15 @@ def test_points_between_pixels_are_exact(channels: int, text: str) -> None:
     step = step_of(text)
     for size in ((48, 64), (17, 131), (1, 1)):
         picture = noise(*size, channels)
+        expected = oracle_op(step.op.name, picture, step.params.model_dump())
+        np.testing.assert_array_equal(run(picture, text), expected)
+
+
+@pytest.mark.parametrize("text", FARTHEST_STEPS)
+def test_the_farthest_points_of_the_longest_sides_do_not_overflow(text: str) -> None:
+    step = step_of(text)
+    for size in ((16384, 2), (2, 16384)):
+        picture = noise(*size, 1)
         expected = oracle_op(step.op.name, picture, step.params.model_dump())
         np.testing.assert_array_equal(run(picture, text), expected)
 

@@ -6,14 +6,17 @@ import ctypes
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kernels.chain import Step, parse_chain
 from kernels.formats import BGR8, GRAY8, PixelFormat
+from kernels.op import OpParams
 from tests.kernels.cases import SourceCase
 from tests.kernels.host_kernels import PIXEL_OPS, build, run
 from tests.kernels.oracles import oracle_op
-from tests.kernels.oracles_gather import USUAL_STEPS
-from tests.kernels.strategies import extreme_steps
+from tests.kernels.oracles_gather import FARTHEST_STEPS, USUAL_STEPS
+from tests.kernels.strategies import extreme_steps, op_params
 from tests.programs import program
 
 pytestmark = pytest.mark.program("c++")
@@ -55,6 +58,26 @@ def test_b123_every_ratio_is_exact(library: ctypes.CDLL, format: PixelFormat, ho
 def test_points_between_pixels_are_exact(library: ctypes.CDLL, format: PixelFormat, text: str) -> None:
     for size in ((64, 48), (131, 17), (1, 1)):
         check(library, parse_chain(text).steps[0], SourceCase(format, *size))
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    st.sampled_from(sorted(PIXEL_OPS)).flatmap(lambda name: op_params(PIXEL_OPS[name]).map(lambda p: (name, p))),
+    st.sampled_from([BGR8, GRAY8]),
+    st.integers(1, 50),
+    st.integers(1, 20),
+)
+def test_any_parameters_are_exact(
+    library: ctypes.CDLL, drawn: tuple[str, OpParams], format: PixelFormat, width: int, height: int
+) -> None:
+    name, params = drawn
+    check(library, Step(PIXEL_OPS[name], params), SourceCase(format, width, height))
+
+
+@pytest.mark.parametrize("text", FARTHEST_STEPS)
+def test_the_farthest_points_of_the_longest_sides_do_not_overflow(library: ctypes.CDLL, text: str) -> None:
+    for size in ((16384, 2), (2, 16384)):
+        check(library, parse_chain(text).steps[0], SourceCase(GRAY8, *size))
 
 
 @pytest.mark.parametrize("how", ["nearest", "linear", "area", "cubic"])
