@@ -60,8 +60,9 @@ __device__ __forceinline__ int median_of(At at, int* v) {
   }
 }
 
+// Called, not inlined into each of a thread's sixteen values: that takes the compiler a second.
 template <int SIDE, class At>
-__device__ __forceinline__ int median_of_window(At at) {
+__device__ __noinline__ int median_of_window(At at) {
   constexpr int FIRST = SIDE * SIDE / 2 + 2;
   int v[FIRST];
 #pragma unroll

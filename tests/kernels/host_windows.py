@@ -34,6 +34,7 @@ using std::max;
 using std::min;
 #define __device__
 #define __forceinline__ inline
+#define __noinline__
 typedef unsigned char uint8;
 typedef unsigned short uint16;
 typedef unsigned int uint32;
