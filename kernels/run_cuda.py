@@ -25,6 +25,7 @@ from kernels.codegen import (
 )
 from kernels.compiler import compile_cubin
 from kernels.device import Completion, WaitMode, cuda_errors
+from kernels.dump import dump
 from kernels.errors import DeviceFailedError, InputError
 from kernels.formats import yuv_coefficients
 from kernels.geometry import BAND_ROWS, SEGMENT_PX, THREADS, pieces, radii, shared_bytes, tile_geometry
@@ -139,9 +140,11 @@ class CudaExecutor:
             change = reads_in_place
         self._plan = change(plan) if change else plan
         self._device = device
-        self._block = wait == "block"
         self._launch = driver.launchKernel
-        cubin = _cubin(generate(self._plan), device.architecture)
+        source = generate(self._plan)
+        if device.dump_folder is not None:
+            dump(device.dump_folder, self._plan, source)
+        cubin = _cubin(source, device.architecture)
         with cuda_errors("cuModuleLoadData"):
             self._module = function.Module()
             self._module.load(cubin)
@@ -156,7 +159,7 @@ class CudaExecutor:
         except BaseException:
             self.close()
             raise
-        self._spare: list[_Events] = []
+        self._clock = _Clock(wait)
         self._applied: tuple[OpParams, ...] | None = None
         self._accepted = (plan.source, plan.result)
         self._texts = text_ops(plan)
@@ -218,7 +221,7 @@ class CudaExecutor:
         for place, (index, op) in enumerate(self._texts):
             text = op.text(params[index], stamp)
             frame.texts[place].raw = text[:MAX_TEXT_BYTES].ljust(MAX_TEXT_BYTES, b"\0")
-        events = self._spare.pop() if self._spare else _Events(self._block)
+        events = self._clock.take()
         with cuda_errors("cuLaunchKernel"):
             stream = self._stream
             events.start.record(stream)
@@ -228,7 +231,7 @@ class CudaExecutor:
             self._launched += 1
             frame.first_ticket = (frame.first_ticket + self._grid) % 2**32
             events.end.record(stream)
-        return CudaCompletion(events, self._spare)
+        return CudaCompletion(events, self._clock)
 
     def _accept(self, source: ImageSpec, result: ImageSpec) -> None:
         """Compared by value once; the slots of a ring share their specifications, and frames are many."""
@@ -378,24 +381,47 @@ class CudaExecutor:
         return tiles
 
 
+# A frame that takes no longer is waited for with a core, by "auto": sleeping and waking up would cost as much again.
+SPIN_AT_MOST_NS = 2_000_000
+
+
 class _Events:
     """A pair of timing events, used again once its frame is done."""
 
     def __init__(self, block: bool) -> None:
         from cupy.cuda import Event
 
+        self.block = block
         self.start = Event(block=block)
         self.end = Event(block=block)
+
+
+class _Clock:
+    """The events of an executor's frames, and how they are waited for: asleep or with a core."""
+
+    def __init__(self, wait: WaitMode) -> None:
+        self._wait = wait
+        self._spare: dict[bool, list[_Events]] = {True: [], False: []}
+        self._usual_ns = 0
+
+    def take(self) -> _Events:
+        block = self._wait == "block" or (self._wait == "auto" and self._usual_ns > SPIN_AT_MOST_NS)
+        spare = self._spare[block]
+        return spare.pop() if spare else _Events(block)
+
+    def give_back(self, events: _Events, taken_ns: int) -> None:
+        self._usual_ns = (7 * self._usual_ns + taken_ns) // 8
+        self._spare[events.block].append(events)
 
 
 class CudaCompletion:
     """Done when the frame's end event is reached. Any thread may ask."""
 
-    def __init__(self, events: _Events, spare: list[_Events]) -> None:
+    def __init__(self, events: _Events, clock: _Clock) -> None:
         self._lock = threading.Lock()
         self._events: _Events | None = events
         self._end = events.end
-        self._spare = spare
+        self._clock = clock
         self._over = False
         self._gpu_ns: int | None = None
 
@@ -420,6 +446,6 @@ class CudaCompletion:
                 if self._events is not None:
                     with cuda_errors("cudaEventElapsedTime"):
                         self._gpu_ns = int(get_elapsed_time(self._events.start, self._events.end) * 1e6)
-                    self._spare.append(self._events)
+                    self._clock.give_back(self._events, self._gpu_ns)
                     self._events = None
         return self._gpu_ns

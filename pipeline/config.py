@@ -12,15 +12,16 @@ from kernels.errors import InputError
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 MIN_SLOTS, MAX_SLOTS = 4, 64
-WAIT_MODES: tuple[WaitMode, ...] = ("block", "spin")
+WAIT_MODES: tuple[WaitMode, ...] = ("auto", "block", "spin")
 
 
 @dataclass(frozen=True, slots=True)
 class CameraConfig:
     """A camera's name, source, first chain and ring. Checked when made; the URI is checked by the camera.
 
-    ``wait`` "spin" trades a CPU core for the shortest wake-up of the stage thread while frames come. A result older
-    than ``stale_after_s`` makes the camera unready, and a live source silent for that long is reopened; slower
+    ``wait`` is how the stage waits: "block" always asleep; "spin" with a CPU core while frames come, for the shortest
+    wake-up; "auto" asleep for the next frame, and with a core for one that is on the GPU for 2 ms or less. A result
+    older than ``stale_after_s`` makes the camera unready, and a live source silent for that long is reopened; slower
     sources have longer.
 
     Raises:
@@ -31,7 +32,7 @@ class CameraConfig:
     uri: str
     chain: Chain = field(default_factory=Chain)
     slots: int = 6
-    wait: WaitMode = "block"
+    wait: WaitMode = "auto"
     stale_after_s: float = 3.0
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ FRAMES = 10_000
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("wait", ["block", "spin"])
+@pytest.mark.parametrize("wait", ["auto", "block", "spin"])
 def test_b45_no_frame_of_ten_thousand_is_torn(wait: WaitMode) -> None:
     """The GPU reads what one CPU thread wrote, another reads what the GPU wrote: both codes of every frame agree."""
     device = CudaDevice()

@@ -1024,7 +1024,7 @@ def test_b109_a_wall_clock_that_jumps_moves_labels_only(monkeypatch: pytest.Monk
 
 
 def test_spin_and_block_deliver_the_same() -> None:
-    for wait in ("block", "spin"):
+    for wait in ("auto", "block", "spin"):
         with camera_of(endless(0.002), wait=wait, device=HostDevice()) as camera:
             until_processed(camera, 50)
             assert camera.statistics().latency["queue"].count >= 50

@@ -135,7 +135,7 @@ def test_the_configuration_makes_the_same_cameras_again(served: Served, tmp_path
         running = served.engine.get(name)
         assert camera.uri == running.config.uri
         assert camera.chain.to_json() == running.chain.to_json()
-        assert (camera.slots, camera.wait, camera.stale_after_s) == (6, "block", running.config.stale_after_s)
+        assert (camera.slots, camera.wait, camera.stale_after_s) == (6, "auto", running.config.stale_after_s)
 
 
 def test_b77_the_configuration_shows_no_credentials_and_says_so() -> None:
