@@ -20,7 +20,7 @@ from kernels.memory import CUDA_ERROR_MEMORY_ALLOCATION, CUDA_STICKY_CODES, Host
 from kernels.op import OpParams
 from kernels.plan import Plan
 
-WaitMode = Literal["block", "spin"]
+WaitMode = Literal["auto", "block", "spin"]
 MEMORY_STRATEGIES = ("zero_copy", "host")
 
 

@@ -44,8 +44,10 @@ class CameraSettings(SettingsModel):
         "{op: NAME, params: {…}}.",
     )
     slots: int = Field(default=6, ge=MIN_SLOTS, le=MAX_SLOTS, description="Frames in the camera's ring.")
-    wait: Literal["block", "spin"] = Field(
-        default="block", description="spin: the shortest wake-up of the stage thread, for a CPU core."
+    wait: Literal["auto", "block", "spin"] = Field(
+        default="auto",
+        description="How the stage waits. block: asleep; spin: with a CPU core, for the shortest wake-up; auto: asleep "
+        "for the next frame, with a core for one that the GPU has for 2 ms or less.",
     )
     stale_after_s: float = Field(
         default=3.0, ge=0.1, le=3600, description="Age in seconds from which a result makes the camera unready."
