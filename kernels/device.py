@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -237,6 +238,7 @@ class CudaDevice(Device):
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties["sharedMemPerMultiprocessor"])
         self.driver = runtime.driverGetVersion()
+        self.dump_folder: Path | None = None  # where executors write their CUDA text to
         refusal = zero_copy_refusal(
             bool(attributes.get("CanMapHostMemory", 0)), self.integrated, int(self.architecture)
         )

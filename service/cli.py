@@ -10,12 +10,14 @@ import sys
 import threading
 import time
 import traceback
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
 
-from kernels.device import open_device
+from kernels.device import CudaDevice, Device, open_device
+from kernels.dump import prepare_folder
 from kernels.errors import InputError, PinholeError
 from kernels.registry import PluginError, all_ops
 from pipeline.camera import CameraConfig
@@ -24,7 +26,7 @@ from pipeline.engine import Engine
 from pipeline.sources import all_sources
 from pipeline.sources import catalogue as source_catalogue
 from service.app import create_app
-from service.config import Effective, located
+from service.config import Effective, located, where
 from service.config_cli import NOT_ACCEPTABLE, config, configured, effective_of, missing_clip
 from service.connection import listen
 from service.doctor import doctor
@@ -85,6 +87,8 @@ def serve(context: click.Context, /, **_: Any) -> None:
         effective = effective_of(context)
         load_plugins()
         settings = effective.settings.check()
+        if effective.settings.dump_cuda is not None:
+            prepare_folder(effective.settings.dump_cuda, where(("dump_cuda",), effective.layer))
     except InputError as error:
         _fail(error, NOT_ACCEPTABLE)
     if effective.default_cameras and (reason := missing_clip()) is not None:
@@ -144,6 +148,8 @@ def run(effective: Effective, on_signal: OnSignal) -> None:
         ) from None
     with listener:
         device, reason = open_device(settings.memory)
+        if settings.dump_cuda is not None:
+            dump_cuda_of(device, settings.dump_cuda)
         engine = Engine(device)
         try:
             for config in effective.cameras:
@@ -159,6 +165,14 @@ def run(effective: Effective, on_signal: OnSignal) -> None:
         finally:
             engine.stop(0.1 if engine.stopped else 1.0)  # what the app could not end in time will not end now
     log.info("stopped")
+
+
+def dump_cuda_of(device: Device, folder: Path) -> None:
+    """Have the CUDA text of every chain of ``device`` written to ``folder``; says so where it compiles none."""
+    if isinstance(device, CudaDevice):
+        device.dump_folder = folder
+    else:
+        log.warning("no CUDA text is written: chains run on the CPU; `pinhole ops explain --dump-cuda` needs no GPU")
 
 
 def _announce(url: str, settings: Settings, engine: Engine, reason: str) -> None:

@@ -32,6 +32,7 @@ _PLACES: Mapping[str, tuple[str, ...]] = {
     "memory": ("memory",),
     "token_file": ("token_file",),
     "ops_dir": ("ops_dir",),
+    "dump_cuda": ("dump_cuda",),
     "insecure": ("insecure",),
     "allow_hosts": ("allow_hosts",),
     "allow_origins": ("allow_origins",),
@@ -54,6 +55,9 @@ _FLAGS = (
     click.option("--token-file", type=click.Path(path_type=Path), help="A file with the token; else PINHOLE_TOKEN."),
     click.option(
         "--ops", "ops_dir", type=click.Path(path_type=Path), metavar="DIR", help="A folder of operations of your own."
+    ),
+    click.option(
+        "--dump-cuda", type=click.Path(path_type=Path), metavar="DIR", help="Write the CUDA text of each chain there."
     ),
     click.option("--insecure", is_flag=True, help="Listen on other addresses without a token."),
     click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="Another name of this service."),

@@ -66,6 +66,9 @@ class Configuration(Settings):
     ops_dir: Path | None = Field(
         default=None, description="A folder of operations of your own, one file each; they run as part of the service."
     )
+    dump_cuda: Path | None = Field(
+        default=None, description="A folder that the CUDA text of each chain is written to, for nvcc."
+    )
     cameras: dict[str, CameraSettings] | None = Field(
         default=None, description="By name; left out: a test card and a clip; {}: none."
     )

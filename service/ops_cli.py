@@ -1,4 +1,4 @@
-"""``pinhole ops``: what operations there are."""
+"""``pinhole ops``: what operations there are, and what becomes of a chain of them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ from kernels.chain import values_of
 from kernels.errors import InputError
 from kernels.registry import use_ops_folder
 from service.config_cli import NOT_ACCEPTABLE
+from service.ops_explain import FORMAT_NAMES, explained
 from service.problems import to_json
 from service.routes.catalogue import op_catalogue
 
-ops_folder = click.option(
-    "--ops",
-    "ops_dir",
-    envvar="PINHOLE_OPS_DIR",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="A folder of operations of your own; else PINHOLE_OPS_DIR names it.",
-)
+
+def ops_folder(variable: str | None = None) -> Any:
+    """The option ``--ops``; without a variable for a command under one that has it, whose flag goes before that."""
+    more = "" if variable is None else f"; else {variable} names it"
+    return click.option(
+        "--ops",
+        "ops_dir",
+        envvar=variable,
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help=f"A folder of operations of your own{more}.",
+    )
 
 
 @click.group(invoke_without_command=True)
-@ops_folder
+@ops_folder("PINHOLE_OPS_DIR")
 @click.option("--json", "as_json", is_flag=True, help="With JSON Schemas, as GET /api/v1/ops answers.")
 @click.pass_context
 def ops(context: click.Context, ops_dir: Path | None, as_json: bool) -> None:
@@ -87,3 +92,33 @@ def parameter_text(schema: dict[str, Any]) -> str:
     if default not in (None, ""):
         parts.append(f"default {default}")
     return f"{', '.join(parts)}. {schema.get('description', '')}".strip()
+
+
+@ops.command("explain")
+@click.argument("chain")
+@click.option("--format", "format_name", default="NV12", show_default=True, help=f"Of the source: {FORMAT_NAMES}.")
+@click.option("--size", default="1920x1080", show_default=True, help="Of the source, in pixels.")
+@click.option("--target", metavar="FORMAT", help="Of the result: GRAY8, I420 or NV12; left out: what the chain makes.")
+@click.option("--integrated", is_flag=True, help="For a GPU that shares its memory with the CPU, as on a Jetson.")
+@click.option("--json", "as_json", is_flag=True, help="The same as one JSON object.")
+@click.option(
+    "--dump-cuda",
+    envvar="PINHOLE_DUMP_CUDA",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write the plan's CUDA text there, for nvcc; else PINHOLE_DUMP_CUDA names it.",
+)
+@ops_folder()
+def explain_chain(
+    chain: str, format_name: str, size: str, target: str | None, ops_dir: Path | None, **how: Any
+) -> None:
+    """Print what a chain becomes on a GPU: passes and why, bytes over the link and in device memory, halos.
+
+    CHAIN is what --chain takes behind NAME=: "gaussian_blur(ksize=5) | gamma(gamma=1.2)". Needs no GPU.
+    """
+    if ops_dir is not None:
+        take_folder(ops_dir)
+    try:
+        click.echo(explained(chain, format_name, size, target, **how))
+    except InputError as error:
+        refuse(error)

@@ -1,0 +1,184 @@
+"""What a plan will do, in numbers: its passes, why each of them is one, and the bytes that move. Pure; no GPU.
+
+Everything is by the plan: pixels of the picture and of the halos around its tiles. That the GPU reads whole words and
+keeps what it wrote lately in its L2 cache is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernels.codegen import pass_name, stages, tile_width_px
+from kernels.geometry import BAND_ROWS, pieces, radii, shared_bytes
+from kernels.image import ImageSpec
+from kernels.op import OpKind, OpParams, TemporalOp
+from kernels.plan import MAX_HALO_PX, WORD, Pass, PassKind, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """A picture that a pass reads or writes: where it lies, and how many bytes of it move for each frame."""
+
+    place: str  # "slot", "device memory", "result"
+    picture: ImageSpec
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Ops that pass over a tile together: one, and then tables that ride on it, as one table."""
+
+    ops: tuple[str, ...]
+    halo_px: int  # of pixels around the tile that it makes as well, for the windows of later sweeps
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedPass:
+    """One pass. Overheads are shares of the picture: 0.25 is a quarter more than without a halo.
+
+    ``writes`` is None for a pass that only counts. ``read_overhead`` is None where an op reads wherever its parameters
+    say. ``state_bytes`` are what temporal ops remember, which is read and written once a frame.
+    """
+
+    name: str
+    kind: PassKind
+    because: str
+    sweeps: tuple[Sweep, ...]
+    reads: Traffic
+    writes: Traffic | None
+    halo_px: int
+    tile_px: tuple[int, int] | None  # None: the pass has no tiles
+    pieces: int
+    shared_bytes: int
+    state_bytes: int
+    read_overhead: float | None
+    compute_overhead: float
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A whole plan with one set of parameter values.
+
+    Bytes are for each frame, but ``held_bytes``: device memory that is held as long as the chain runs.
+    """
+
+    plan: Plan
+    passes: tuple[ExplainedPass, ...]
+    link_bytes_in: int
+    link_bytes_out: int
+    device_bytes: int
+    held_bytes: int
+
+
+def explain(plan: Plan, params: tuple[OpParams, ...], *, fused: bool = True) -> Explanation:
+    """What ``plan`` does; ``fused=False`` says that it has a pass for each op (:func:`kernels.plan.unfused`)."""
+    passes = tuple(_explain_pass(plan, number, params, fused) for number in range(len(plan.passes)))
+    traffic = [one.reads for one in passes] + [one.writes for one in passes if one.writes is not None]
+    moved = {place: sum(t.nbytes for t in traffic if t.place == place) for place in ("slot", "device memory", "result")}
+    states = sum(one.state_bytes for one in passes)
+    between = [plan.pictures[one.last] for one in plan.passes if not (one.to_result or one.kind is PassKind.STATISTIC)]
+    return Explanation(
+        plan,
+        passes,
+        link_bytes_in=moved["slot"],
+        link_bytes_out=moved["result"],
+        device_bytes=moved["device memory"] + 2 * states,
+        held_bytes=sum(picture.nbytes for picture in between) + states,
+    )
+
+
+def _explain_pass(plan: Plan, number: int, params: tuple[OpParams, ...], fused: bool) -> ExplainedPass:
+    one = plan.passes[number]
+    source, result = plan.pictures[one.first], plan.pictures[one.last]
+    halo = sum(radii(plan, one, params)) if one.kind is PassKind.TILES else 0
+    gathers = one.kind is PassKind.TILES and one.first < one.last and plan.ops[one.first].kind is OpKind.GATHER
+    sweeps = _sweeps(plan, one, params, halo)
+    tile = (tile_width_px(plan, one), BAND_ROWS) if one.kind is PassKind.TILES else None
+    whole = result.width * result.height
+    covered = [_covered_px(result, tile, sweep.halo_px) for sweep in sweeps]
+    if number == 0:
+        in_place = one.kind is PassKind.TILES
+        nbytes = plan.source.pixel_bytes
+        if in_place and not gathers:
+            nbytes = _covered_px(source, tile, halo) * source.format.channels
+        reads = Traffic("slot", plan.source, nbytes)
+    else:
+        read_px = source.width * source.height if gathers else _covered_px(source, tile, halo)
+        reads = Traffic("device memory", source, read_px * source.format.channels)
+    writes: Traffic | None = Traffic("device memory", result, result.pixel_bytes)
+    if one.kind is PassKind.STATISTIC:
+        writes = None
+    elif one.to_result:
+        writes = Traffic("result", plan.result, plan.result.nbytes)
+    return ExplainedPass(
+        name=pass_name(plan, number),
+        kind=one.kind,
+        because=_because(plan, number, fused),
+        sweeps=sweeps,
+        reads=reads,
+        writes=writes,
+        halo_px=halo,
+        tile_px=tile,
+        pieces=pieces(plan, one),
+        shared_bytes=shared_bytes(plan, one, params),
+        state_bytes=sum(
+            op.state_bytes(picture.format.channels) * picture.width * picture.height
+            for op, picture in list(zip(plan.ops, plan.pictures, strict=False))[one.first : one.last]
+            if isinstance(op, TemporalOp)
+        ),
+        read_overhead=None if gathers else _covered_px(source, tile, halo) / (source.width * source.height) - 1,
+        compute_overhead=sum(covered) / (len(covered) * whole) - 1 if covered else 0.0,
+    )
+
+
+def _covered_px(picture: ImageSpec, tile: tuple[int, int] | None, halo: int) -> int:
+    """Pixels of all tiles of a picture with ``halo`` pixels around each, overlaps counted as often as they come."""
+    if tile is None:
+        return picture.width * picture.height
+    across, down = -(-picture.width // tile[0]), -(-picture.height // tile[1])
+    return (picture.width + 2 * halo * across) * (picture.height + 2 * halo * down)
+
+
+def _sweeps(plan: Plan, one: Pass, params: tuple[OpParams, ...], halo: int) -> tuple[Sweep, ...]:
+    found = []
+    for stage in stages(plan, one):
+        members = (*(() if stage.op is None else (stage.op,)), *stage.tables)
+        if stage.op is not None and plan.ops[stage.op].kind is OpKind.STENCIL:
+            halo -= plan.ops[stage.op].radius(params[stage.op])
+        found.append(Sweep(tuple(plan.ops[index].name for index in members), halo))
+    return tuple(found)
+
+
+def _because(plan: Plan, number: int, fused: bool) -> str:
+    """Why a pass begins where it does, in the words of :mod:`kernels.plan`."""
+    one = plan.passes[number]
+    before = plan.passes[number - 1] if number else None
+    if one.kind is PassKind.INGEST:
+        points = ", through the point operations at the chain's head" if one.last else ""
+        return f"the slot is read over the link, each byte once{points}"
+    if one.kind is PassKind.EGRESS:
+        return f"a row of the result is {plan.result.strides[0]} bytes, no whole number of {WORD}-byte words"
+    if one.first == len(plan.ops):
+        return f"the result is {plan.result.format}, made from {plan.pictures[-1].format} tile by tile"
+    op = plan.ops[one.first]
+    if one.kind is PassKind.STATISTIC:
+        return f"{op.name} needs to know the values of the whole picture"
+    if op.kind is OpKind.GLOBAL:
+        return f"{op.name} needs the statistic of the pass before"
+    if op.kind is OpKind.GATHER:
+        return f"{op.name} gathers: it may read any row of its picture"
+    if before is None:
+        return "the slot lies in the GPU's own memory and is read where it lies"
+    if not fused:
+        return "a pass for each operation"
+    if before.kind is PassKind.INGEST:
+        what = "remembers each pixel" if op.kind is OpKind.TEMPORAL else "reads around a pixel"
+        return f"{op.name} {what}: it works on tiles"
+    earlier = plan.ops[before.first : before.last]
+    remembering = [other.name for other in earlier if other.kind is OpKind.TEMPORAL]
+    if remembering and op.kind is OpKind.STENCIL:
+        return f"{op.name} reads around a pixel, and {remembering[-1]} must see each pixel once"
+    stencils = [other for other in (*earlier, op) if other.kind is OpKind.STENCIL]
+    names = ", ".join(f"{other.name} {other.max_radius}" for other in stencils)
+    reach = sum(other.max_radius for other in stencils)
+    return f"the largest windows reach {reach} px together ({names}), and {MAX_HALO_PX} is the most"
