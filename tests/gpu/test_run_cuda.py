@@ -17,9 +17,21 @@ from kernels.image import ImageSpec, ImageView
 from kernels.memory import DeviceMemory, Ledger
 from kernels.plan import Plan, chain_params, make_plan, reads_in_place, result_nbytes, slot_source_spec, unfused
 from kernels.run_cuda import CudaExecutor
-from tests.kernels.cases import CHAINS, LAYOUTS, SIZES, SourceCase, check_exact, paint_constant, paint_random
+from tests.kernels.cases import (
+    CHAINS,
+    LAYOUTS,
+    SIZES,
+    SourceCase,
+    check_exact,
+    paint_constant,
+    paint_random,
+    paint_scene,
+)
+from tests.kernels.oracles import ChainOracle
+from tests.kernels.oracles_temporal import TEMPORAL_ORACLES
 from tests.kernels.targets import SIZES as TARGET_SIZES
 from tests.kernels.targets import TARGETS, check_target
+from tests.kernels.temporal_cases import TemporalCases
 
 pytestmark = pytest.mark.gpu
 STD4 = "gaussian_blur(ksize=5) | gamma(gamma=1.2) | gain_offset(gain=1.1, offset=5) | sobel"
@@ -200,6 +212,51 @@ def test_many_frames_with_changing_parameters_see_one_whole_set(device: PlanDevi
         np.testing.assert_array_equal(ImageView(plan.result, memory.array).plane(0), expected)
     executor.close()
     for memory in (source_memory, *results):
+        memory.close()
+
+
+class TestTemporalCases(TemporalCases):
+    """By every plan of a chain."""
+
+    @pytest.fixture(params=[lambda plan: plan, unfused, reads_in_place], ids=["planned", "unfused", "in_place"])
+    def device(self, device: PlanDevice, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> PlanDevice:
+        monkeypatch.setattr(device, "change", request.param)
+        return device
+
+
+@pytest.mark.parametrize("name", TEMPORAL_ORACLES)
+def test_large_pictures_are_remembered_exactly(device: PlanDevice, name: str) -> None:
+    for size in ((1920, 1080), (641, 479), (4096, 33), (33, 4096)):
+        check_exact(device, slot_source_spec(ImageSpec.make(NV12, *size)), f"sobel | {name} | gamma", frames=4)
+
+
+@pytest.mark.parametrize("name", TEMPORAL_ORACLES)
+def test_frames_under_way_together_are_remembered_in_their_order(device: PlanDevice, name: str) -> None:
+    """Launched without waiting, each with its own slots: a frame finds what the one before has left."""
+    spec = slot_source_spec(ImageSpec.make(NV12, 640, 360))
+    chain = parse_chain(f"gaussian_blur(ksize=3) | {name} | sobel")
+    plan = make_plan(chain, spec)
+    sources, results = [], []
+    for number in range(12):
+        sources.append(device.allocate_slot(spec.nbytes))
+        results.append(device.allocate_slot(result_nbytes(plan)))
+        paint_scene(5, number)(ImageView(spec, sources[-1].array, sources[-1].dev_ptr))
+    executor = device.make_executor(plan)
+    completions = [
+        executor.submit(
+            ImageView(spec, source.array, source.dev_ptr),
+            ImageView(plan.result, result.array, result.dev_ptr),
+            chain_params(chain),
+        )
+        for source, result in zip(sources, results, strict=True)
+    ]
+    oracle = ChainOracle()
+    for number, (completion, source, result) in enumerate(zip(completions, sources, results, strict=True)):
+        completion.wait()
+        expected = oracle(ImageView(spec, source.array), chain)
+        np.testing.assert_array_equal(ImageView(plan.result, result.array).plane(0), expected, f"frame {number}")
+    executor.close()
+    for memory in (*sources, *results):
         memory.close()
 
 

@@ -85,6 +85,11 @@ CHAINS = {
         f"warp_perspective(corners=[{i}, 0, 2000, 9, 2100, 1400, 5, 999], width=1280, height=720) | undistort(zoom={i})"
         for i in range(1, 5)
     ],
+    "what is remembered": [
+        f"temporal_denoise(threshold={20 + i}) | motion_heatmap(gain=1{i})"
+        f" | background_subtraction(learning_rate=0.{i}) | frame_difference(gain={i})"
+        for i in (0, 1, 2, 0)
+    ],
     "resize with weights of our own": ["resize(width=2048, height=2049)"] * FRAMES,
 }  # fmt: skip
 

@@ -5,7 +5,7 @@ A check takes a device, so ``tests/gpu`` runs the same ones on CUDA as ``tests/k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,8 @@ from kernels.device import Device
 from kernels.formats import BGR8, FORMATS, I420, NV12, RGB8, UYVY, YUYV, Matrix, PixelFormat, Range
 from kernels.image import ImageSpec, ImageView, Pixels
 from kernels.plan import chain_params, make_plan, result_nbytes
-from tests.kernels.oracles import assert_agrees, oracle_chain
+from tests.kernels.oracles import ChainOracle, assert_agrees
+from tests.kernels.oracles_temporal import TEMPORAL_ORACLES
 
 POISON = 0xAA  # fills padding of sources
 STALE = 0x55  # fills results before they are written, and the guard behind them
@@ -95,6 +96,22 @@ def paint_random(seed: int) -> Paint:
     return paint
 
 
+def paint_scene(seed: int, number: int) -> Paint:
+    """Frame ``number`` of a scene: the noise of ``paint_random``, a little other noise on it, and a part that moves."""
+
+    def paint(view: ImageView) -> None:
+        paint_random(seed)(view)
+        random = np.random.default_rng((seed, number))
+        for plane in view.planes:
+            jitter = random.integers(-4, 5, plane.shape)
+            plane[...] = np.clip(plane + jitter, 0, 255)
+            first, size = number * 5 % len(plane), len(plane) // 4 + 1
+            moving = plane[first : first + size, number % 3 :: 2]
+            moving[...] = random.integers(0, 256, moving.shape, np.uint8)
+
+    return paint
+
+
 def paint_constant(*codes: int) -> Paint:
     """One colour: (Y, U, V) for a YUV format, (B, G, R), for RGB8 too, or (grey,) otherwise."""
 
@@ -150,39 +167,66 @@ def random_source(spec: ImageSpec, seed: int = 0) -> ImageView:
     return make_source(spec, np.empty(spec.nbytes, np.uint8), paint_random(seed))
 
 
-def run_on(device: Device, spec: ImageSpec, chain: Chain, paint: Paint, frames: int = 1) -> tuple[ImageView, Pixels]:
-    """Process a painted source on a device; a private copy of the source, and of the (H, W[, 3]) result.
+def run_sequence(
+    device: Device, spec: ImageSpec, frames: Sequence[tuple[Chain, Paint]]
+) -> list[tuple[ImageView, Pixels]]:
+    """Process frames on one executor, each with its parameters; private copies of each source and (H, W[, 3]) result.
 
     Asserts what holds for every executor: the source is not written, nothing is written behind the result.
     """
-    plan = make_plan(chain, spec)
+    plan = make_plan(frames[0][0], spec)
     result_bytes = result_nbytes(plan)
+    made = []
     with ExitStack() as stack:
         source_memory = device.allocate_slot(spec.nbytes)
         stack.callback(source_memory.close)
         result_memory = device.allocate_slot(result_bytes + GUARD_BYTES)
         stack.callback(result_memory.close)
-        source = make_source(spec, source_memory.array[: spec.nbytes], paint, source_memory.dev_ptr)
-        before = source.buffer.copy()
-        result_memory.array[:] = STALE
         result = ImageView(plan.result, result_memory.array, result_memory.dev_ptr)
         executor = device.make_executor(plan)
         stack.callback(executor.close)
-        for _ in range(frames):
+        for chain, paint in frames:
+            assert plan.accepts(chain.steps)
+            source = make_source(spec, source_memory.array[: spec.nbytes], paint, source_memory.dev_ptr)
+            before = source.buffer.copy()
+            result_memory.array[:] = STALE
             executor.submit(source, result, chain_params(chain)).wait()
-        np.testing.assert_array_equal(source.buffer, before, "the source was written")
-        guard = result_memory.array[result_bytes:]
-        np.testing.assert_array_equal(guard, np.full_like(guard, STALE), "written behind the result")
-        picture = result.plane(0).copy()
-    return ImageView(spec, before), picture
+            np.testing.assert_array_equal(source.buffer, before, "the source was written")
+            guard = result_memory.array[result_bytes:]
+            np.testing.assert_array_equal(guard, np.full_like(guard, STALE), "written behind the result")
+            made.append((ImageView(spec, before), result.plane(0).copy()))
+    return made
+
+
+def run_on(device: Device, spec: ImageSpec, chain: Chain, paint: Paint) -> tuple[ImageView, Pixels]:
+    """One frame of ``run_sequence``."""
+    return run_sequence(device, spec, [(chain, paint)])[0]
 
 
 def check_exact(
     device: Device, spec: ImageSpec, chain: Chain | str, paint: Paint | None = None, frames: int = 1
 ) -> Pixels:
-    """Assert that a device's result equals the oracle's, pixel for pixel, as nearly as the ops promise; the result."""
+    """Assert that a device's result equals the oracle's, pixel for pixel, as nearly as the ops promise; the result.
+
+    With more than one frame the last result; the frames are those of a scene, unless they are to be painted alike.
+    """
     chain = parse_chain(chain) if isinstance(chain, str) else chain
-    source, result = run_on(device, spec, chain, paint or paint_random(spec.width * 31 + spec.height), frames)
-    names = [step.op.name for step in chain.steps]
-    assert_agrees(result, oracle_chain(source, chain), names, f"{spec.describe()}: {chain}")
-    return result
+    seed = spec.width * 31 + spec.height
+    scene = [paint_scene(seed, number) for number in range(frames)] if frames > 1 else [paint_random(seed)]
+    return check_sequence(device, spec, [(chain, paint or painted) for painted in scene])[-1]
+
+
+def check_sequence(device: Device, spec: ImageSpec, frames: Sequence[tuple[Chain | str, Paint]]) -> list[Pixels]:
+    """The same for each of some frames, on one executor; the results.
+
+    Of a chain that remembers nothing the last frame is compared, of others all.
+    """
+    read = [(parse_chain(chain) if isinstance(chain, str) else chain, paint) for chain, paint in frames]
+    made = run_sequence(device, spec, read)
+    names = [step.op.name for step in read[0][0].steps]
+    first = 0 if TEMPORAL_ORACLES.keys() & set(names) else len(made) - 1
+    oracle = ChainOracle()
+    for number, ((chain, _), (source, result)) in enumerate(zip(read, made, strict=True)):
+        if number >= first:
+            assert_agrees(result, oracle(source, chain), names, f"{spec.describe()}, frame {number}: {chain}")
+    return [result for _, result in made]

@@ -18,18 +18,32 @@ from kernels.chain import Chain
 from kernels.formats import Matrix, Range
 from kernels.image import ImageSpec, ImageView, Pixels
 from tests.kernels.oracles_gather import GATHER_ORACLES
-from tests.kernels.oracles_point import POINT_ORACLES
+from tests.kernels.oracles_point import POINT_ORACLES, Oracle
 from tests.kernels.oracles_stencil import LEVELS_APART, STENCIL_ORACLES, gaussian_taps
+from tests.kernels.oracles_temporal import FIRST_FRAME_ORACLES, TEMPORAL_ORACLES
 
 Ints = npt.NDArray[np.int64]
 
 
 def oracle_chain(source: ImageView, chain: Chain) -> Pixels:
-    """The result of a chain: (H, W) grey or (H, W, 3) BGR."""
-    picture = oracle_working(source)
-    for step in chain.steps:
-        picture = oracle_op(step.op.name, picture, step.params.model_dump())
-    return picture
+    """The result of a chain for the first frame it sees: (H, W) grey or (H, W, 3) BGR."""
+    return ChainOracle()(source, chain)
+
+
+class ChainOracle:
+    """What a chain makes of one frame after the other: parameters may change in between, the ops stay the same."""
+
+    def __init__(self) -> None:
+        self._temporal: dict[int, Oracle] = {}
+
+    def __call__(self, source: ImageView, chain: Chain) -> Pixels:
+        picture = oracle_working(source)
+        for index, step in enumerate(chain.steps):
+            oracle = ORACLES[step.op.name]
+            if step.op.name in TEMPORAL_ORACLES:
+                oracle = self._temporal.setdefault(index, TEMPORAL_ORACLES[step.op.name]())
+            picture = oracle(picture, step.params.model_dump())
+        return picture
 
 
 def oracle_working(source: ImageView) -> Pixels:
@@ -121,7 +135,7 @@ def yuv_to_bgr_real(y: Ints, u: Ints, v: Ints, matrix: Matrix, value_range: Rang
 
 
 def oracle_op(name: str, picture: Pixels, params: dict[str, Any]) -> Pixels:
-    """One op on (H, W) or (H, W, 3)."""
+    """One op on (H, W) or (H, W, 3), the first frame it sees."""
     return ORACLES[name](picture, params)
 
 
@@ -308,6 +322,7 @@ ORACLES: dict[str, Callable[[Pixels, dict[str, Any]], Pixels]] = {
     **GATHER_ORACLES,
     **POINT_ORACLES,
     **STENCIL_ORACLES,
+    **FIRST_FRAME_ORACLES,
 }
 
 
