@@ -1,10 +1,11 @@
-"""``pinhole ops``: what operations there are, and what becomes of a chain of them."""
+"""``pinhole ops``: what operations there are, what becomes of a chain of them, and a new one."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -12,31 +13,39 @@ from kernels.chain import values_of
 from kernels.errors import InputError
 from kernels.registry import use_ops_folder
 from service.config_cli import NOT_ACCEPTABLE
+from service.op_templates import TEMPLATES
 from service.ops_explain import FORMAT_NAMES, explained
+from service.ops_new import write_op
 from service.problems import to_json
 from service.routes.catalogue import op_catalogue
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def ops_folder(variable: str | None = None) -> Any:
-    """The option ``--ops``; without a variable for a command under one that has it, whose flag goes before that."""
-    more = "" if variable is None else f"; else {variable} names it"
+
+def _ops_option(variable: str | None, said: str) -> Callable[[F], F]:
     return click.option(
         "--ops",
         "ops_dir",
         envvar=variable,
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help=f"A folder of operations of your own{more}.",
+        help=f"A folder of operations of your own{said}.",
     )
 
 
+ops_folder = _ops_option("PINHOLE_OPS_DIR", "; else PINHOLE_OPS_DIR names it")
+# For a command under one that has the option: there a variable would go before that one's flag.
+ops_folder_again = _ops_option(None, "")
+
+
 @click.group(invoke_without_command=True)
-@ops_folder("PINHOLE_OPS_DIR")
+@ops_folder
 @click.option("--json", "as_json", is_flag=True, help="With JSON Schemas, as GET /api/v1/ops answers.")
 @click.pass_context
 def ops(context: click.Context, ops_dir: Path | None, as_json: bool) -> None:
     """List the operations: name, kind, and each parameter's type, range, default, unit and meaning."""
-    take_folder(ops_dir)
+    if context.invoked_subcommand != new.name:  # which may make the folder
+        take_folder(ops_dir)
     if context.invoked_subcommand is not None:
         return
     catalogue = op_catalogue()
@@ -108,7 +117,7 @@ def parameter_text(schema: dict[str, Any]) -> str:
     metavar="DIR",
     help="Write the plan's CUDA text there, for nvcc; else PINHOLE_DUMP_CUDA names it.",
 )
-@ops_folder()
+@ops_folder_again
 def explain_chain(
     chain: str, format_name: str, size: str, target: str | None, ops_dir: Path | None, **how: Any
 ) -> None:
@@ -122,3 +131,34 @@ def explain_chain(
         click.echo(explained(chain, format_name, size, target, **how))
     except InputError as error:
         refuse(error)
+
+
+@ops.command()
+@click.argument("name")
+@click.option(
+    "--kind",
+    type=click.Choice(list(TEMPLATES)),
+    default="point",
+    show_default=True,
+    help="; ".join(f"{kind}: {template.summary}" for kind, template in TEMPLATES.items()) + ".",
+)
+@click.option(
+    "--dir",
+    "folder",
+    envvar="PINHOLE_OPS_DIR",
+    default=".",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where to; else PINHOLE_OPS_DIR names it, else here.",
+)
+def new(name: str, kind: str, folder: Path) -> None:
+    """Write an operation of your own: a file that works, with its test, for you to change. Overwrites nothing."""
+    try:
+        op, test = write_op(name, kind, folder)
+    except InputError as error:
+        refuse(error)
+        return
+    click.echo(f"{op}\n{test}\n")
+    click.echo(f"Its test:      pytest {test}")
+    click.echo(f"Its plan:      pinhole ops explain {name} --ops {folder}")
+    click.echo(f'On a picture:  pinhole serve --ops {folder} --chain "testcard={name}"')

@@ -16,7 +16,7 @@ from kernels.plan import chain_params, make_plan
 
 def constants() -> dict[str, str]:
     """Every ``constexpr int NAME = VALUE`` of the headers."""
-    found = {}
+    found: dict[str, str] = {}
     for text in headers().values():
         found.update(re.findall(r"^constexpr int (\w+) = (\w+);", text, re.MULTILINE))
     return found
