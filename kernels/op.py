@@ -188,7 +188,7 @@ def histogram(picture: Pixels) -> npt.NDArray[np.int64]:
     for top in range(0, picture.shape[0], rows):
         for channel in range(channels):
             found = cv2.calcHist([picture[top : top + rows]], [channel], None, [256], [0, 256])
-            counts[channel] += found[:, 0].astype(np.int64)
+            counts[channel] += found.ravel().astype(np.int64)  # (256, 1), or (256,) from OpenCV 5 on
     return counts
 
 

@@ -90,6 +90,11 @@ CHAINS = {
         f" | background_subtraction(learning_rate=0.{i}) | frame_difference(gain={i})"
         for i in (0, 1, 2, 0)
     ],
+    "statistics": [
+        f"equalize_histogram(channels='{channels}') | auto_contrast(dark={i}, channels='{channels}')"
+        f" | auto_white_balance(max_gain={1 + i}) | otsu_threshold(max_value={200 + i})"
+        for i, channels in enumerate(("together", "each", "each", "together"))
+    ],
     "resize with weights of our own": ["resize(width=2048, height=2049)"] * FRAMES,
 }  # fmt: skip
 

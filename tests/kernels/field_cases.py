@@ -32,8 +32,9 @@ YUV_FORMAT = pytest.mark.parametrize("format", [f for f in FORMATS.values() if f
 
 # Ops that leave a picture of one value as it is, whatever their parameters.
 KEEP_CONSTANTS = {
-    "bilateral", "box_blur", "close", "crop", "dilate", "erode", "flip", "gaussian_blur", "median", "open", "resize",
-    "rotate", "sharpen", "temporal_denoise", "unsharp_mask",
+    "auto_contrast", "auto_white_balance", "bilateral", "box_blur", "close", "crop", "dilate", "equalize_histogram",
+    "erode", "flip", "gaussian_blur", "median", "open", "resize", "rotate", "sharpen", "temporal_denoise",
+    "unsharp_mask",
 }  # fmt: skip
 
 # Blue, green, red.

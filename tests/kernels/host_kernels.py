@@ -26,7 +26,7 @@ from tests.kernels.cases import GUARD_BYTES, STALE, SourceCase, random_source
 PIXEL_OPS = {name: op for name, op in all_ops().items() if isinstance(op, PixelOp) and op.kind is not OpKind.STENCIL}
 TEMPORAL_OPS = {name: op for name, op in all_ops().items() if isinstance(op, TemporalOp)}
 
-_PRELUDE = """
+PRELUDE = """
 #include <algorithm>
 #include <cmath>
 using std::max;
@@ -37,6 +37,9 @@ struct uint4 { unsigned x, y, z, w; };
 template <class T> T __ldcs(const T* address) { return *address; }
 template <class T> void __stcs(T* address, T value) { *address = value; }
 inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return (unsigned __int128)a * b >> 64;
+}
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
@@ -55,7 +58,7 @@ def build(compiler: str, folder: Path) -> ctypes.CDLL:
 
     Of a temporal op: ``NAME_cCHANNELS(in, stride, size, out, pitch, x0, y0, width, height, states, first, params)``.
     """
-    text = _PRELUDE + "".join(
+    text = PRELUDE + "".join(
         line + "\n"
         for name in _HEADERS
         for line in headers()[f"pinhole/{name}.cuh"].split("\n")

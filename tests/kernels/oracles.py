@@ -18,6 +18,7 @@ from kernels.chain import Chain
 from kernels.formats import Matrix, Range
 from kernels.image import ImageSpec, ImageView, Pixels
 from tests.kernels.oracles_gather import GATHER_ORACLES
+from tests.kernels.oracles_global import GLOBAL_ORACLES
 from tests.kernels.oracles_point import POINT_ORACLES, Oracle
 from tests.kernels.oracles_stencil import LEVELS_APART, STENCIL_ORACLES, gaussian_taps
 from tests.kernels.oracles_temporal import FIRST_FRAME_ORACLES, TEMPORAL_ORACLES
@@ -320,6 +321,7 @@ ORACLES: dict[str, Callable[[Pixels, dict[str, Any]], Pixels]] = {
     "sobel": sobel,
     "threshold": point(lambda v, p: p["max_value"] if (v > p["threshold"]) != p["inverted"] else 0),
     **GATHER_ORACLES,
+    **GLOBAL_ORACLES,
     **POINT_ORACLES,
     **STENCIL_ORACLES,
     **FIRST_FRAME_ORACLES,

@@ -1,0 +1,41 @@
+"""Ops that count a whole picture's values, at their extremes and among others, over frames that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kernels.chain import Chain, Step
+from kernels.device import CudaDevice
+from kernels.formats import BGR8, GRAY8, NV12, PixelFormat
+from kernels.op import OpKind
+from tests.kernels.cases import SourceCase, check_exact
+from tests.kernels.strategies import extreme_steps, short
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def device(cuda: None) -> Iterator[CudaDevice]:
+    device = CudaDevice()
+    yield device
+    device.close()
+
+
+@pytest.mark.parametrize("format", [BGR8, GRAY8, NV12], ids=str)
+@pytest.mark.parametrize("step", [step for step in extreme_steps() if step.op.kind is OpKind.GLOBAL], ids=short)
+def test_every_statistic_is_exact(device: CudaDevice, format: PixelFormat, step: Step) -> None:
+    """What a frame's counts leave behind would show in the next frame's."""
+    for size in ((1, 1), (7, 64), (129, 47), (641, 479)):
+        check_exact(device, SourceCase(format, *size, 4, 1).spec(), Chain((step,)), frames=3)
+
+
+@pytest.mark.parametrize("size", [(33, 20), (640, 360)], ids=str)
+def test_statistics_follow_from_what_the_ops_before_them_made(device: CudaDevice, size: tuple[int, int]) -> None:
+    for chain in (
+        "gaussian_blur(ksize=9) | equalize_histogram | sharpen | auto_contrast(channels='each') | gamma",
+        "auto_white_balance | grayscale | otsu_threshold | dilate(ksize=3) | equalize_histogram",
+        "resize(width=70) | auto_contrast(dark=20) | flip | otsu_threshold(inverted=True)",
+    ):
+        check_exact(device, SourceCase(NV12, *size).spec(), chain, frames=3)

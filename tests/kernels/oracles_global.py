@@ -1,0 +1,88 @@
+"""Oracles of the ops that follow from a whole picture's values, value by value in whole numbers and exact fractions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from kernels.image import Pixels
+from tests.kernels.oracles_point import Oracle
+
+HALF = Fraction(1, 2)
+Values = list[int]
+
+
+def by_values(curve: Callable[[Values, dict[str, Any]], Callable[[int], Fraction | int]]) -> Oracle:
+    """An op whose curve follows from all sorted values of a channel, or of all channels together."""
+
+    def apply(picture: Pixels, params: dict[str, Any]) -> Pixels:
+        planes = picture[None] if picture.ndim == 2 else np.moveaxis(picture, -1, 0)
+        groups = [planes] if params.get("channels") == "together" else [plane[None] for plane in planes]
+        made = np.concatenate([looked_up(group, curve(sorted(group.ravel().tolist()), params)) for group in groups])
+        return made[0] if picture.ndim == 2 else np.moveaxis(made, 0, -1)
+
+    return apply
+
+
+def looked_up(planes: Pixels, curve: Callable[[int], Fraction | int]) -> Pixels:
+    table = np.zeros(256, np.uint8)
+    for value in set(planes.ravel().tolist()):
+        table[value] = min(max(math.floor(curve(value) + HALF), 0), 255)
+    return table[planes]
+
+
+def equalized(values: Values, params: dict[str, Any]) -> Callable[[int], Fraction | int]:
+    n, least = len(values), values.count(values[0])
+    if n == least:
+        return lambda value: value
+    place = {value: index + 1 for index, value in enumerate(values)}  # the last of its kind counts
+    return lambda value: Fraction(255 * (place[value] - least), n - least)
+
+
+def stretched(values: Values, params: dict[str, Any]) -> Callable[[int], Fraction | int]:
+    n = len(values)
+    dark, bright = (
+        math.floor(n * Fraction(math.floor(10_000 * params[end] + 0.5), 10**6)) for end in ("dark", "bright")
+    )
+    low, high = values[dark], values[n - 1 - bright]
+    return (lambda value: value) if low == high else (lambda value: Fraction(255 * (value - low), high - low))
+
+
+def parted(values: Values, params: dict[str, Any]) -> Callable[[int], Fraction | int]:
+    """By Otsu's own formula: the shares of the classes, and the distance of their means."""
+    best, threshold = Fraction(0), 0
+    n, total, dark, sum_dark = len(values), sum(values), 0, 0
+    for value in sorted(set(values))[:-1]:
+        count = values.count(value)
+        dark += count
+        sum_dark += count * value
+        distance = Fraction(total - sum_dark, n - dark) - Fraction(sum_dark, dark)
+        variance = Fraction(dark, n) * Fraction(n - dark, n) * distance**2
+        if variance > best:
+            best, threshold = variance, value
+    return lambda value: params["max_value"] if (value > threshold) != params["inverted"] else 0
+
+
+def grey_world(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    if picture.ndim == 2:
+        return picture
+    means = [Fraction(int(plane.sum(dtype=np.int64)), plane.size) for plane in np.moveaxis(picture, -1, 0)]
+    result = np.empty_like(picture)
+    for channel, mean in enumerate(means):
+        most = math.floor(1024 * Fraction(params["max_gain"]) + HALF)
+        gain = min(math.floor(1024 * sum(means) / 3 / mean + HALF), most) if mean else most
+        scaled = (picture[:, :, channel].astype(np.int64) * gain + 512) // 1024
+        result[:, :, channel] = np.minimum(scaled, 255)
+    return result
+
+
+GLOBAL_ORACLES: dict[str, Oracle] = {
+    "auto_contrast": by_values(stretched),
+    "auto_white_balance": grey_world,
+    "equalize_histogram": by_values(equalized),
+    "otsu_threshold": by_values(parted),
+}
