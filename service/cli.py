@@ -26,6 +26,7 @@ from pipeline.engine import Engine
 from pipeline.sources import all_sources
 from pipeline.sources import catalogue as source_catalogue
 from service.app import create_app
+from service.bench_cli import bench
 from service.config import Effective, located, where
 from service.config_cli import NOT_ACCEPTABLE, config, configured, effective_of, missing_clip
 from service.connection import listen
@@ -71,6 +72,7 @@ def main() -> None:
 main.add_command(doctor)
 main.add_command(config)
 main.add_command(ops)
+main.add_command(bench)
 
 
 @main.command()
