@@ -113,10 +113,9 @@ __device__ __forceinline__ void background_subtraction(const uint8* in, backgrou
     }
     if (i > 0 || owner < 3) rest -= weight[i];
   }
-  // Whoever takes the rest: the owner, or the heaviest.
+  // The owner takes the rest, or the heaviest. All are written, as an array written at one place leaves the registers.
 #pragma unroll
-  for (int i = 0; i < 3; ++i)
-    if (i == owner % 3) weight[i] = rest;
+  for (int i = 0; i < 3; ++i) weight[i] = i == owner % 3 ? rest : weight[i];
 #pragma unroll
   for (int i = 2; i > 0; --i) {
     if (weight[i] <= weight[i - 1]) continue;
