@@ -46,10 +46,10 @@ class BackgroundSubtraction(TemporalOp[BackgroundSubtractionParams]):
     weight α and variance 15 takes the lightest one's place, and the heaviest gets the rest. The first frame is the
     background.
 
-    Rounding: α in 1/2^15 to the nearest, α/20 too (at least one), α·w down, steps of mean and variance away from 0, in
-    1/256. The same integers on CPU and GPU: exact. Sources: Stauffer and Grimson, "Adaptive background mixture models
-    for real-time tracking", CVPR 1999; Zivkovic, "Improved adaptive Gaussian mixture model for background
-    subtraction", ICPR 2004 (how Gaussians come and go).
+    Rounding: α in 1/2^15 to the nearest, α/20 too (at least one), α·w down; squared distances down and steps of mean
+    and variance away from 0, in 1/256. The same integers on CPU and GPU: exact. Sources: Stauffer and Grimson,
+    "Adaptive background mixture models for real-time tracking", CVPR 1999; Zivkovic, "Improved adaptive Gaussian
+    mixture model for background subtraction", ICPR 2004 (how Gaussians come and go).
     """
 
     name = "background_subtraction"
