@@ -190,7 +190,7 @@ def _time_way(one: CaseFigures, way: str, make: Callable[[], Ready], frames: int
         figures.left_out = error.what
         return
     try:
-        taken = time_frames(ready.frame, frames, most_s)
+        taken = time_frames(ready, frames, most_s)
     finally:
         ready.close()
     figures.p50_us.append(percentile(taken, 50))
@@ -199,15 +199,15 @@ def _time_way(one: CaseFigures, way: str, make: Callable[[], Ready], frames: int
 
 
 def time_frames(
-    frame: Callable[[], object],
+    ready: Ready,
     frames: int,
     most_s: float = float("inf"),
     clock_ns: Callable[[], int] = time.perf_counter_ns,
 ) -> list[float]:
-    """Microseconds of ``frames`` calls after a warm-up; fewer, but a few, where they would take over ``most_s``."""
+    """Microseconds of ``frames`` frames after a warm-up; fewer, but a few, where they would take over ``most_s``."""
     began = clock_ns()
     for _ in range(WARM_UP):
-        frame()
+        ready.settle(ready.frame())
         if clock_ns() - began > WARM_UP_S * 1e9:
             break
     taken: list[float] = []
@@ -216,8 +216,9 @@ def time_frames(
         before = clock_ns()
         if len(taken) >= LEAST_FRAMES and before - began > most_s * 1e9:
             break
-        frame()
+        end = ready.frame()
         taken.append((clock_ns() - before) / 1e3)
+        ready.settle(end)
     return taken
 
 
@@ -249,7 +250,14 @@ def _through(stack: ExitStack, make: Callable[[], Executor], case: Case, source:
     executor = make()
     stack.callback(executor.close)
     submit, params = executor.submit, chain_params(case.chain)
-    return Ready(lambda: submit(source, result, params).wait(), stack.pop_all().close)
+
+    def frame() -> Completion:
+        end = submit(source, result, params)
+        end.wait()
+        return end
+
+    # The time on the GPU is asked for, as the stage does: it lets the frame's events be used again.
+    return Ready(frame, stack.pop_all().close, lambda end: end.gpu_ns())
 
 
 def _views(stack: ExitStack, device: Device, case: Case) -> tuple[ImageView, ImageView]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from kernels.chain import Chain, parse_chain
 from kernels.errors import InputError, PinholeError
@@ -33,10 +34,14 @@ class NoEquivalentError(PinholeError):
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A way that may run. ``frame`` computes one frame and returns when it is done; ``close`` gives everything back."""
+    """A way that may run. ``frame`` computes one frame and returns when it is done; ``close`` gives everything back.
 
-    frame: Callable[[], object]
+    ``settle`` takes what ``frame`` returned, behind the clock: what a camera does once a frame has been shown.
+    """
+
+    frame: Callable[[], Any]
     close: Callable[[], object]
+    settle: Callable[[Any], object] = lambda end: None
 
 
 @dataclass(frozen=True, slots=True)

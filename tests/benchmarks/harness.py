@@ -7,15 +7,9 @@ takes ``--out FOLDER`` and writes ``bench_<name>.json`` and ``bench_<name>.md`` 
 from __future__ import annotations
 
 import argparse
-import datetime
-import importlib.metadata
 import json
 import os
-import platform
-import shlex
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,19 +18,15 @@ from typing import Any
 
 import psutil
 
+import service.environment
+from kernels.bench import percentile
+from service.bench import table
+from service.environment import describe
+
 ROOT = Path(__file__).parents[2]
 RUNS = 5
-PACKAGES = (
-    "numpy",
-    "opencv-python-headless",
-    "simplejpeg",
-    "cupy-cuda13x",
-    "cupy-cuda12x",
-    "av",
-    "fastapi",
-    "uvicorn",
-    "flask",
-)
+PACKAGES = (*service.environment.PACKAGES, "av", "fastapi", "uvicorn", "flask")
+__all__ = ["ROOT", "RUNS", "arguments", "describe", "environment", "median", "percentile", "publish", "table"]
 
 
 def arguments(
@@ -53,85 +43,8 @@ def arguments(
 
 
 def environment() -> dict[str, Any]:
-    """Where and how this process runs: hardware, driver, versions, commit, command, date; None for what is unknown."""
-    return {
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "commit": _commit(),
-        "command": shlex.join(["python", *_command()]),
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "gpu": _gpu(),
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
-    }
-
-
-def describe(record: dict[str, Any]) -> str:
-    """An environment in two lines, for people."""
-    gpu = record["gpu"]
-    hardware = f"{gpu['name']} (driver {gpu['driver']}, CUDA {gpu['cuda']}), " if gpu else ""
-    versions = ", ".join(f"{name} {version}" for name, version in record["packages"].items())
-    return (
-        f"{hardware}{record['cpu']}, {record['cores']} cores; Linux {record['kernel']} {record['machine']}\n"
-        f"commit {record['commit'] or 'unknown'}, {record['date']}, `{record['command']}`; "
-        f"Python {record['python']}, {versions}"
-    )
-
-
-def _command() -> list[str]:
-    """The command line as a reader would type it: ``-m tests.benchmarks.bench_host --out …``."""
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    name = getattr(spec, "name", None)
-    return ["-m", str(name), *sys.argv[1:]] if name else sys.argv
-
-
-def _commit() -> str | None:
-    if said := os.environ.get("PINHOLE_COMMIT"):
-        return said
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except OSError:
-        return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() in ("model name", "Model"):
-            return value.strip()
-    return platform.processor() or platform.machine()
-
-
-def _gpu() -> dict[str, str] | None:
-    """Name, driver and CUDA version of the first GPU; asked of nvidia-smi, so that no CUDA context is made here."""
-    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader", "--id=0"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except OSError:
-        return None
-    if done.returncode != 0 or "," not in done.stdout:
-        return None
-    name, driver = (part.strip() for part in done.stdout.splitlines()[0].split(","))
-    try:
-        from cupy.cuda import runtime
-
-        major, minor = divmod(runtime.runtimeGetVersion() // 10, 100)
-        cuda = f"{major}.{minor}"
-    except ImportError:
-        cuda = "unknown"
-    return {"name": name, "driver": driver, "cuda": cuda}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    """As :func:`service.environment.environment`, with the packages that benchmarks compare with."""
+    return service.environment.environment(packages=PACKAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,37 +84,8 @@ class LoadMeter:
         return Load(round(seconds, 3), self._loadavg, os.getloadavg(), cpu_s, round(others, 3))
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The value below or at which ``percent`` of ``values`` lie (nearest rank)."""
-    ordered = sorted(values)
-    rank = max(1, -(-len(ordered) * percent // 100))
-    return ordered[int(rank) - 1]
-
-
 def median(values: Sequence[float]) -> float:
     return statistics.median(values)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A Markdown table that reads well as it is: the first column to the left, the others to the right."""
-    cells = [list(head), *([_cell(value) for value in row] for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
-
-    def line(values: Sequence[str]) -> str:
-        parts = [
-            value.ljust(w) if i == 0 else value.rjust(w)
-            for i, (value, w) in enumerate(zip(values, widths, strict=True))
-        ]
-        return "| " + " | ".join(parts) + " |"
-
-    rule = "|" + "|".join("-" * (w + 2) if i == 0 else "-" * (w + 1) + ":" for i, w in enumerate(widths)) + "|"
-    return "\n".join([line(cells[0]), rule, *(line(row) for row in cells[1:])])
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-    return str(value)
 
 
 def publish(name: str, question: str, result: str, data: dict[str, Any], out: Path) -> None:

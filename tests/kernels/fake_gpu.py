@@ -26,6 +26,7 @@ class FakeGpu:
         self.asked_exchanges: list[tuple[int, int]] = []
         self.on_submit: Callable[[], object] = lambda: None
         self.gpu_us = gpu_us
+        self.unsettled = 0  # frames whose time on the GPU nobody asked for: their events are not used again
 
     def executor(self, plan: Plan, change: Change | None = None) -> FakeExecutor:
         made = change(plan) if change else plan
@@ -74,14 +75,16 @@ class FakeExecutor(CpuExecutor):
     def submit(self, *args: Any, **kwargs: Any) -> Completion:
         self._gpu.on_submit()
         super().submit(*args, **kwargs).wait()
-        return FakeCompletion(int(self._gpu.gpu_us * 1000))
+        self._gpu.unsettled += 1
+        return FakeCompletion(self._gpu)
 
 
 class FakeCompletion:
-    """Done, after ``gpu_ns``."""
+    """Done once it was waited for."""
 
-    def __init__(self, gpu_ns: int) -> None:
-        self._gpu_ns = gpu_ns
+    def __init__(self, gpu: FakeGpu) -> None:
+        self._gpu = gpu
+        self._gpu_ns = int(gpu.gpu_us * 1000)
         self._waited = False
 
     def done(self) -> bool:
@@ -91,4 +94,7 @@ class FakeCompletion:
         self._waited = True
 
     def gpu_ns(self) -> int | None:
-        return self._gpu_ns if self._waited else None
+        if not self._waited:
+            return None
+        self._gpu.unsettled -= 1
+        return self._gpu_ns

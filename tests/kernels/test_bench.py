@@ -25,7 +25,7 @@ from kernels.bench import (
     start_times_ms,
     time_frames,
 )
-from kernels.bench_case import STD4, Case, NoEquivalentError, make_case, missing_ops, size_of, traffic
+from kernels.bench_case import STD4, Case, NoEquivalentError, Ready, make_case, missing_ops, size_of, traffic
 from kernels.errors import InputError
 from kernels.formats import BGR8, FORMATS, GRAY8, I420, NV12, PixelFormat
 from kernels.image import ImageView, Pixels
@@ -163,6 +163,7 @@ def test_every_way_of_a_gpu_is_timed_in_turn_and_what_is_held_is_given_back() ->
     assert first.kernels_plan is not None
     assert PassKind.INGEST not in [one.kind for one in first.kernels_plan.passes]
     assert gpu.device.ledger.held("host") == 0
+    assert gpu.unsettled == 2 * 2 * 3, "but for the one frame of each start, every frame's events are used again"
 
 
 def test_a_way_that_fails_gives_everything_back() -> None:
@@ -214,13 +215,21 @@ def test_kernels_are_timed_behind_each_other() -> None:
 
 def test_frames_end_with_their_number_or_with_the_time() -> None:
     now_ns = [0]
+    settled: list[int] = []
 
-    def frame() -> None:
+    def frame() -> int:
         now_ns[0] += 100_000_000
+        return now_ns[0]
 
-    assert time_frames(frame, 7, clock_ns=lambda: now_ns[0]) == [100_000.0] * 7
-    assert len(time_frames(frame, 100, 0.45, lambda: now_ns[0])) == 5
-    assert len(time_frames(frame, 100, 0.0, lambda: now_ns[0])) == 3, "a few, however slow"
+    def settle(end: int) -> None:
+        settled.append(end)
+        now_ns[0] += 1_000_000  # not on the frame's clock
+
+    ready = Ready(frame, lambda: None, settle)
+    assert time_frames(ready, 7, clock_ns=lambda: now_ns[0]) == [100_000.0] * 7
+    assert len(settled) == len(set(settled)) >= 8, "each frame, those of the warm-up too"
+    assert len(time_frames(ready, 100, 0.45, lambda: now_ns[0])) == 5
+    assert len(time_frames(ready, 100, 0.0, lambda: now_ns[0])) == 3, "a few, however slow"
 
 
 def test_ratios_are_medians_of_each_turns_own() -> None:
