@@ -20,6 +20,7 @@ import numpy as np
 
 from kernels import bench_cupy, bench_opencv
 from kernels.bench_case import Case, NoEquivalentError, Ready
+from kernels.codegen import generate
 from kernels.device import Completion, Device, Executor, HostDevice
 from kernels.image import ImageView, Pixels
 from kernels.plan import Plan, chain_params, make_plan, reads_in_place, result_nbytes, unfused
@@ -32,7 +33,7 @@ BY_HAND = bench_opencv.WAY
 
 WARM_UP, WARM_UP_S = 20, 0.2
 LEAST_FRAMES = 3
-SLOW_S = 0.5  # how long a way that is only compared with may take for one turn
+SLOW_S = 0.5
 QUEUED = 16  # frames launched behind each other, so that a kernel's start does not wait for Python
 
 Change = Callable[[Plan], Plan]
@@ -121,6 +122,7 @@ class Options:
     kernels: bool = False
     starts: bool = True
     others: bool = True  # what Pinhole is compared with
+    slow_s: float = SLOW_S  # how long each of those, and the CPU, may take for one turn
 
 
 @dataclass(slots=True)
@@ -140,6 +142,9 @@ def measure(
         PinholeError: a chain cannot be run here: memory, the compiler, the device.
     """
     figures = Figures([CaseFigures(case) for case in cases])
+    # Sizes are data, so most cases start with the same kernel: once is enough.
+    kernels = {generate(one.case.plan): one for one in reversed(figures.cases)}
+    starting = [one.case for one in kernels.values() if options.starts]
     for turn in range(options.runs):
         if gpu is not None:
             gpu.device.activate()
@@ -147,16 +152,16 @@ def measure(
         for one in figures.cases:
             say(f"run {turn + 1} of {options.runs}: {one.case.text}")
             if gpu is not None:
-                _measure_gpu(one, gpu, options, turn)
+                _measure_gpu(one, gpu, options, one.case in starting)
             for way, make in _ways(one.case, gpu, options).items():
                 mine = way in (FUSED, UNFUSED)
-                _time_way(one, way, make, options.frames, float("inf") if mine else SLOW_S)
+                _time_way(one, way, make, options.frames, float("inf") if mine else options.slow_s)
     return figures
 
 
-def _measure_gpu(one: CaseFigures, gpu: Gpu, options: Options, turn: int) -> None:
+def _measure_gpu(one: CaseFigures, gpu: Gpu, options: Options, starts: bool) -> None:
     case = one.case
-    if options.starts:
+    if starts:
         cold, warm = start_times_ms(gpu, case)
         one.cold_ms.append(cold)
         one.warm_ms.append(warm)

@@ -166,6 +166,12 @@ def test_every_way_of_a_gpu_is_timed_in_turn_and_what_is_held_is_given_back() ->
     assert gpu.unsettled == 2 * 2 * 3, "but for the one frame of each start, every frame's events are used again"
 
 
+def test_a_kernel_is_started_for_one_of_its_sizes() -> None:
+    cases = [make_case(c, BGR8, *size) for size in ((32, 16), (64, 16)) for c in ("sharpen", "invert")]
+    figures = measure(cases, FakeGpu(), Options(frames=1, runs=2, others=False))
+    assert [len(one.cold_ms) for one in figures.cases] == [2, 2, 0, 0]
+
+
 def test_a_way_that_fails_gives_everything_back() -> None:
     gpu = FakeGpu()
     gpu.on_submit = lambda: 1 // 0
