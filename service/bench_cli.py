@@ -50,8 +50,8 @@ def chain(
     """Time chains beside what people write instead, in one run.
 
     On a GPU: fused, with a pass for each op, CuPy op by op, OpenCV; and the floor of the link, measured in the same
-    run. Without one: Pinhole on the CPU beside OpenCV by hand. What runs on the CPU or in CuPy gets half a second for each
-    run, and as many frames as that holds.
+    run. Without one: Pinhole on the CPU beside OpenCV by hand. What runs on the CPU or in CuPy gets half a second for
+    each run, and as many frames as that holds.
     """
     take_folder(ops_dir)
     try:
