@@ -8,41 +8,53 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 MASK = "***"
 
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/{0,2}")
 _AT = re.compile(r"@|%(?:25)*40")
 _SECRET_WORDS = re.compile(
-    r"pass|pwd|token|secret|key|auth|user|usr|login|name|cred|sig|session|pin|code|jwt|bearer|streamid|account|email",
+    r"pass|pwd|token|secret|key|auth|user|usr|login|name|cred|sig|session|pin|code(?!c)|jwt|bearer|streamid|account|"
+    r"email|hash|hmac|nonce|ticket|access|sid$|^(?:p|pw|u|k)$",
     re.IGNORECASE,
 )
+# Of a setting with a harmless name: as long and mixed as keys and tokens are, and no size, rate or word.
+_TOKEN_LIKE = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])[A-Za-z0-9+/_.~=-]{16,}|[0-9]{16,}|[A-Za-z]{24,}")
+_PLACE = re.compile(rf"([A-Za-z][A-Za-z0-9+.-]*://)(?:{re.escape('***')}@)?([^/?#\s@*]+)")
 _SECRET_IN_PATH = re.compile(rf"(?:{_SECRET_WORDS.pattern})[^/]*?(?:=|:|%(?:25)*3[AaDd])", re.IGNORECASE)
 _URL_USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:(?:/|%2[Ff])+)[^\s/@'\"<>]*@")
+_ENDS = r"(?![A-Za-z0-9-]|[^\s/?#'\"<>]*@)"  # after a host: neither more of its name nor an @ that would make it a user
 _NAMED_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 _MIN_PIECE_CHARS = 3
+_READABLE = ":/@*=,!$'()[]~"  # may stand in a setting's value as it is
 
 
 @dataclass(slots=True)
 class _Secrets:
-    """``anywhere``: hidden wherever it stands; ``whole``: hidden where it stands as a word of its own."""
+    """``anywhere``: hidden wherever it stands; ``whole``: where it is a word of its own; ``quoted``: between quotes.
+
+    A secret of a letter or two is quoted alone: hidden in every word, it would be told by what is missing.
+    """
 
     anywhere: set[str] = field(default_factory=set)
     whole: set[str] = field(default_factory=set)
+    quoted: set[str] = field(default_factory=set)
 
     def add(self, text: str, *, weak: bool = False) -> None:
         for form in _decodings(text):
             if form.strip("*"):
-                (self.whole if weak else self.anywhere).add(form)
+                short = len(form) < _MIN_PIECE_CHARS
+                (self.quoted if short else self.whole if weak else self.anywhere).add(form)
 
 
 def redact_uri(uri: str, harmless_keys: Collection[str], path_schemes: Collection[str] = ()) -> str:
-    """``uri`` without userinfo, without the values of settings that are not ``harmless_keys``, without its fragment.
+    """``uri`` without userinfo, without the values of settings that may be credentials, without its fragment.
 
-    Made for broken URIs too: an unescaped / ? # or @ in a password does not show a part of it. URIs of
-    ``path_schemes`` have no userinfo, so that an @ in a file's name stays; their setting ``name`` may hold another URI
-    (percent-encoded), of which all that is no secret is shown.
+    A setting may be one by its name (:func:`is_secret_key`) or by its value, if it is not among ``harmless_keys``.
+    Nothing else changes: with the masks filled in, it is the same URI again. Made for broken URIs too: an unescaped
+    / ? # or @ in a password does not show a part of it. URIs of ``path_schemes`` have no userinfo, so that an @ in a
+    file's name stays; their setting ``name`` may hold another URI (percent-encoded), which is masked in the same way.
     """
     return _take_apart(uri, harmless_keys, path_schemes, _Secrets())
 
@@ -50,17 +62,32 @@ def redact_uri(uri: str, harmless_keys: Collection[str], path_schemes: Collectio
 def redact_text_about(text: str, uri: str, harmless_keys: Collection[str], path_schemes: Collection[str] = ()) -> str:
     """``text`` without any form of the secrets of ``uri``: as written, decoded, encoded once or more, escaped, base64.
 
-    Userinfo of any other URL in the text is hidden too.
+    What the URI may show (itself, masked, and the address in it) stays as it is, whatever the secrets are: a camera's
+    address must be readable with the password ``127`` too. Userinfo of any other URL in the text is hidden as well.
     """
     secrets = _Secrets()
     shown = _take_apart(uri, harmless_keys, path_schemes, secrets)
     for form in _decodings(uri):
         if form:
             text = text.replace(form, shown)
+    safe = {shown} - {"", MASK}
+    for scheme, place in _PLACE.findall(_unquoted(shown)):
+        masked = f"{scheme}{MASK}@{place}"
+        text = re.sub(rf"{re.escape(scheme)}[^\s'\"<>]*@{re.escape(place)}{_ENDS}", masked.replace("\\", r"\\\\"), text)
+        safe |= {f"{scheme}{place}", masked}
+    either = "|".join(map(re.escape, sorted(safe, key=len, reverse=True)))
+    parts = re.split(rf"((?:{either}){_ENDS})", text) if safe else [text]
+    parts[::2] = [_without_secrets(part, secrets) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _without_secrets(text: str, secrets: _Secrets) -> str:
     for secret in sorted(secrets.anywhere, key=len, reverse=True):
         text = _hide(text, _any_form(secret))
     for secret in sorted(secrets.whole, key=len, reverse=True):
         text = _hide(text, rf"(?<![A-Za-z0-9]){_any_form(secret)}(?![A-Za-z0-9])")
+    for secret in sorted(secrets.quoted, key=len, reverse=True):
+        text = _hide(text, rf"(?<=['\"]){_any_form(secret)}(?=['\"])")
     return _URL_USERINFO.sub(rf"\g<1>{MASK}@", text)
 
 
@@ -145,7 +172,8 @@ def _named_uri(part: str, harmless_keys: Collection[str], secrets: _Secrets) -> 
     uri = unquote(value)
     if key != "name" or key not in harmless_keys or not _NAMED_URI.fullmatch(uri):
         return None
-    return f"{key}={_take_apart(uri, (), (), secrets)}"
+    shown = _take_apart(uri, (), (), secrets)
+    return part if shown == uri else f"{key}={quote(shown, safe=_READABLE)}"
 
 
 def _without_value(part: str, harmless_keys: Collection[str], secrets: _Secrets) -> str:
@@ -157,6 +185,8 @@ def _without_value(part: str, harmless_keys: Collection[str], secrets: _Secrets)
     if not equals:
         secrets.add(key, weak=not is_secret_key(key))
         return MASK
+    if not is_secret_key(key) and "@" not in _unquoted(value) and not _TOKEN_LIKE.fullmatch(_unquoted(value)):
+        return part
     secrets.add(value, weak=not is_secret_key(key))
     return f"{key}={MASK}"
 

@@ -27,7 +27,7 @@ async def configuration(shared: Shared) -> Response:
 def configuration_yaml(cameras: Iterable[Camera]) -> str:
     """A configuration file that makes the same cameras with the chains they have now.
 
-    Credentials of URIs are left out, and a comment says which cameras need them back.
+    URIs are as they were given, but for credentials; a comment says which cameras need theirs back.
     """
     listed = list(cameras)
     hiding = [camera.name for camera in listed if redact(camera.config.uri) != camera.config.uri]

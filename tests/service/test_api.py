@@ -21,7 +21,7 @@ from kernels.device import HostDevice
 from kernels.registry import all_ops
 from pipeline.camera import CameraConfig
 from pipeline.engine import Engine
-from pipeline.sources import all_sources
+from pipeline.sources import all_sources, make_source
 from service.config import load
 from service.describe import STAGES
 from service.routes.configuration import configuration_yaml
@@ -142,11 +142,18 @@ def test_b77_the_configuration_shows_no_credentials_and_says_so() -> None:
     engine = Engine(HostDevice())
     engine.add(CameraConfig("door", f"opencv://?name={quote('rtsp://u:p%40ss@127.0.0.1:1/x', safe='')}"), start=False)
     engine.add(CameraConfig("card", "testcard://"), start=False)
+    plain = f"opencv://?name={quote('http://127.0.0.1:1/stream?width=320&fps=10', safe='')}"
+    engine.add(CameraConfig("plain", plain), start=False)
+    engine.add(CameraConfig("escaped", "image:///tmp/a%20b%26c.png?fps=5"), start=False, check=False)
     text = configuration_yaml(engine.cameras.values())
     assert "p%40ss" not in text
     assert "p@ss" not in text
-    assert text.startswith("# Put the credentials back into the uri of door.")
-    assert yaml.safe_load(text)["cameras"]["card"]["uri"] == "testcard://"
+    assert text.startswith("# Put the credentials back into the uri of door.\n")
+    uris = {name: camera["uri"] for name, camera in yaml.safe_load(text)["cameras"].items()}
+    assert uris["card"] == "testcard://"
+    assert (uris["plain"], uris["escaped"]) == (plain, "image:///tmp/a%20b%26c.png?fps=5")
+    filled = make_source(uris["door"].replace("***", "u:p%2540ss"))  # typed in as the comment asks
+    assert filled.config.name == "rtsp://u:p%40ss@127.0.0.1:1/x"
     engine.stop()
 
 
