@@ -4,6 +4,7 @@
 #   bash tests/gpu/run.sh                          tests, then benchmarks
 #   bash tests/gpu/run.sh tests [PYTEST ARGUMENT…] tests alone
 #   bash tests/gpu/run.sh bench [NAME…]            benchmarks alone (bench_gpu unless named)
+#   bash tests/gpu/run.sh sanitize                 every op under compute-sanitizer, where it is installed
 #   bash tests/gpu/run.sh compare [ARGUMENT…]      bench_compare alone: Pinhole on the GPU beside OpenCV + Flask (8 minutes)
 #
 # Made for a bare machine: python3 >= 3.10 with CuPy, NumPy, OpenCV, pytest, pytest-timeout, hypothesis and psutil, and no
@@ -15,7 +16,7 @@ cd "$(dirname "$0")/../.."
 out=$(mkdir -p "${OUT:-build/gpu}" && cd "${OUT:-build/gpu}" && pwd)
 part=all
 case "${1:-}" in
-    all | tests | bench | compare)
+    all | tests | bench | compare | sanitize)
         part=$1
         shift
         ;;
@@ -39,6 +40,18 @@ status=0
 if [ "$part" = all ] || [ "$part" = tests ]; then
     python3 -m pytest "${workers[@]}" -p no:cacheprovider -p no:benchmark --junitxml="$out/tests.xml" --durations=15 "$@" 2>&1 | tee "$out/tests.log"
     status=${PIPESTATUS[0]}
+fi
+
+if [ "$part" = sanitize ]; then
+    tool=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+    [ -x "$tool" ] || { echo "compute-sanitizer is not installed"; exit 1; }
+    for check in memcheck racecheck; do
+        echo "== $check"
+        # --check-exit-code: a comparison that fails ends the program with 1.
+        "$tool" --tool "$check" --error-exitcode 7 --check-exit-code yes python3 -m tests.gpu.sanitize 2>&1 |
+            tee "$out/$check.txt" | tail -n 40
+        [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
+    done
 fi
 
 names=()
@@ -65,7 +78,7 @@ echo
 echo "== summary"
 python3 -c 'from tests.benchmarks.harness import describe, environment
 print(describe({**environment(), "command": "bash tests/gpu/run.sh"}))'
-[ "$part" = bench ] || [ "$part" = compare ] || {
+[ "$part" = bench ] || [ "$part" = compare ] || [ "$part" = sanitize ] || {
     grep -E '^(FAILED|ERROR) |^=+ (GPU tests skipped|tests skipped)' "$out/tests.log"
     tail -n 1 "$out/tests.log"
 }
