@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from kernels.registry import load_op
 from pipeline.encoders import load_encoder
@@ -126,6 +128,19 @@ def test_the_source_loads_and_delivers(tmp_path: Path) -> None:
 def test_the_encoder_loads_and_encodes(tmp_path: Path) -> None:
     example("pipeline/encoders/bmp.py", tmp_path)
     assert load_encoder("bmp", "bmp").encode(np.zeros((4, 5, 3), np.uint8)).startswith(b"BM")
+
+
+def test_the_examples_are_as_complete_as_the_tests_and_mypy_ask(tmp_path: Path) -> None:
+    """A file dropped into its folder fails no test: each setting says what it means, each argument its type."""
+    for path in ("kernels/ops/darken.py", "pipeline/sources/grey.py", "pipeline/encoders/bmp.py"):
+        module = example(path, tmp_path)
+        classes = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
+        for model in (c for c in classes if issubclass(c, BaseModel)):
+            for name, schema in model.model_json_schema()["properties"].items():
+                assert schema["description"], f"{path}: {name}"
+        for function in (f for c in classes for f in vars(c).values() if inspect.isfunction(f)):
+            missing = {*inspect.signature(function).parameters, "return"} - {"self"} - set(function.__annotations__)
+            assert not missing, f"{path}: {function.__name__}: {missing}"
 
 
 def test_the_command_is_called_one_way() -> None:

@@ -164,6 +164,9 @@ def _make_config(source: SourceType, values: Mapping[str, str], field: str) -> S
     for key, value in values.items():
         path = f"{field}?{key[:60]}"
         if key not in properties:
+            if source.location == "device" and "://" in values.get("name", ""):
+                reason = f"{source.scheme}:// has no such setting; an & of the URL after name= is written %26"
+                raise InputError(path, reason, _BY_NAME)
             raise UnknownNameError(path, f"setting of {source.scheme}://", key[:60], properties)
         choices = properties[key].get("enum")
         if choices is not None and value not in choices:

@@ -58,8 +58,11 @@ def file_problem(path: Path) -> str:
     return path_problem(path) or f"{path} is not a video that OpenCV can read"
 
 
-def name_problem(name: str, limit_s: float) -> str:
-    """Why something else did not open; of a URL only scheme, host and port are said."""
+def name_problem(name: str, took_s: float, limit_s: float) -> str:
+    """Why something else did not open; of a URL only scheme, host and port are said.
+
+    Whether it gave no answer for ``limit_s`` or was refused at once, by how long it took.
+    """
     try:
         parts = urlsplit(name)
         host, port = parts.hostname, parts.port
@@ -68,8 +71,9 @@ def name_problem(name: str, limit_s: float) -> str:
     if host is None:
         return "OpenCV cannot open what name= says; check it, and that this OpenCV has the backend it needs"
     place = f"{parts.scheme}://{host}" + (f":{port}" if port else "")
+    how = f"within {limit_s:g} s" if took_s >= 0.9 * limit_s else "(refused or unreachable, not a time-out)"
     return (
-        f"{place} did not open within {limit_s:g} s: check that it can be reached from here, that path and credentials "
+        f"{place} did not open {how}: check that it can be reached from here, that path and credentials "
         "are right, and that it serves video"
     )
 

@@ -221,9 +221,10 @@ class Opencv(Source):
     def _start(self) -> CvCapture:
         """Begin at the beginning: a new capture, its wishes set. Raises SourceError."""
         self._release()
+        began = time.monotonic()
         capture = open_capture(self._name(), self._attempts())
         if capture is None:
-            raise SourceError(self._why_not())
+            raise SourceError(self._why_not(time.monotonic() - began))
         self._capture = capture
         if self._interrupted.is_set():
             raise SourceError("interrupted")
@@ -254,9 +255,9 @@ class Opencv(Source):
         others: list[Attempt] = [] if _URL.match(self.config.name) else [(cv2.CAP_ANY, [])]
         return [(cv2.CAP_FFMPEG, limits), *others]
 
-    def _why_not(self) -> str:
+    def _why_not(self, took_s: float) -> str:
         if self.path is None:
-            return name_problem(self.config.name, OPEN_TIMEOUT_S)
+            return name_problem(self.config.name, took_s, OPEN_TIMEOUT_S)
         return device_problem(self.path) if self._is_camera else file_problem(self.path)
 
     def _is_file(self) -> bool:

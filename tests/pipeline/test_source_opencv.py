@@ -267,6 +267,16 @@ def test_b15_an_open_that_gets_no_answer_ends_in_time(silent_server: int, monkey
     assert time.monotonic() - began < 5
 
 
+def test_b15_a_refusal_is_not_called_a_time_out() -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(SourceError, match=rf"127\.0\.0\.1:{port} did not open \(refused or unreachable") as raised:
+        source_of(by_name(f"http://127.0.0.1:{port}/x")).open()
+    assert " within " not in str(raised.value)
+
+
 def test_b15_a_stream_that_falls_silent_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 

@@ -168,6 +168,11 @@ def test_defaults_of_the_catalogue_are_values_that_a_query_takes() -> None:
                 make_source(f"{entry['example']}{separator}{name}={text}")
 
 
+def test_an_ampersand_of_a_url_that_was_not_escaped_is_said() -> None:
+    with pytest.raises(InputError, match=r"uri\?subtype: .*written %26"):
+        make_source("opencv://?name=rtsp://cam/x?channel=1&subtype=0")
+
+
 class NoSchema(SourceConfig):
     what: Callable[[], int] = int
 

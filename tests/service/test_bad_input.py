@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kernels.registry import all_ops
+from pipeline.encoders import all_encoders
 from tests.helpers.inprocess import Served, serving
 from tests.helpers.server import SMALL_CARD, serve
 from tests.service.test_api import assert_problem
@@ -83,7 +84,7 @@ def test_b115_no_answer_holds_what_json_has_no_word_for(served: Served, path: st
         ({"ops": {"op": "sobel"}}, "ops", ""),
         ({"ops": ["sobel"]}, "ops[0]", ""),
         ({"ops": [{"op": "sobel"}] * 65}, "ops", "0 to 64"),
-        ({}, "ops", ""),
+        ({}, "body", "ops"),
         ({"op": []}, "op", "ops"),
         ({"ops": [], "version": 3}, "version", "ops"),
         ([], "body", ""),
@@ -176,7 +177,7 @@ def test_a_query_that_is_none_is_refused(served: Served, query: str, field: str,
         ("/cameras/one/stream?fps=0", "fps", "0.1 to 1000"), ("/cameras/one/stream?fps=nan", "fps", "number"),
         ("/cameras/one/stream?fps=inf", "fps", "number"), ("/cameras/one/stream?fps=-3", "fps", "0.1 to 1000"),
         ("/cameras/one/stream?fps=1e999", "fps", "number"), ("/cameras/one/stream?format=png", "format", "quality"),
-        ("/cameras/one/snapshot?format=gif", "format", "jpg, npy, png"),
+        ("/cameras/one/snapshot?format=gif", "format", ", ".join(sorted(e.format for e in all_encoders().values()))),
         ("/cameras/one/snapshot?fps=5", "fps", "quality"),
         ("/cameras/one/snapshot?format=JPG", "format", "jpg"), ("/?x=1", "x", ""),
     ],

@@ -30,7 +30,11 @@ def decode(data: bytes) -> Pixels:
 
 
 def test_each_format_has_one_encoder() -> None:
-    assert {e.format: e.name for e in all_encoders().values()} == {"jpg": "jpeg_cpu", "png": "png", "npy": "npy"}
+    formats = [encoder.format for encoder in all_encoders().values()]
+    assert len(formats) == len(set(formats))
+    assert {"jpg", "npy", "png"} <= set(formats)
+    for encoder in all_encoders().values():
+        assert encoder_for(encoder.format).name == encoder.name
 
 
 @pytest.mark.parametrize("shape", [ODD, (*ODD, 3), (1, 1), (1, 1, 3), (1, 64, 3), (64, 1)])
