@@ -72,32 +72,40 @@ def to_planes(picture: Pixels, result: ImageView, scratch: Scratch) -> None:
     cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY, dst=luma)
     if not chroma:
         return
-    across = -(-width // 2)
     rows = min(height + height % 2, max(2, BAND_PIXELS // width // 2 * 2))
-    sums = scratch.array("color.sums", (rows // 2, across, 3), np.uint16)
-    both = scratch.array("color.both", (rows // 2, across, 2), np.uint8)
-    exact = scratch.array("color.exact", (rows // 2, across, 2), np.float32)
-    wide = scratch.array("color.wide", (rows // 2, across, 3), np.float32)
-    # In units of a code: every sum is a whole number of 1/16384 below 2^24 of them, and half of one leaves no ties.
-    weights = np.array([(*CHROMA_U, (128 << 14) + 0.5), (*CHROMA_V, (128 << 14) + 0.5)]) / (1 << 14)
+    both = scratch.array("color.both", (rows // 2, -(-width // 2), 2), np.uint8)
     for top in range(0, height, rows):
-        n = min(rows, height - top)
-        m = -(-n // 2)
-        band, out = picture[top : top + n], sums[:m]
-        upper, lower = band[::2], band[1::2] if n % 2 == 0 else band[[*range(1, n, 2), n - 1]]
-        np.add(upper[:, ::2], lower[:, ::2], out=out, dtype=np.uint16)
-        even = width // 2
-        for part in (upper, lower):
-            np.add(out[:, :even], part[:, 1::2], out=out[:, :even], dtype=np.uint16)
-            if width % 2:
-                np.add(out[:, even:], part[:, -1:], out=out[:, even:], dtype=np.uint16)
-        np.copyto(wide[:m], out)
-        cv2.transform(wide[:m], weights, dst=exact[:m])
-        cv2.convertScaleAbs(exact[:m], dst=both[:m])
+        band = picture[top : top + rows]
+        m = -(-len(band) // 2)
+        _squares(band, both[:m], scratch)
         if len(chroma) == 1:
             np.copyto(chroma[0][top // 2 : top // 2 + m], both[:m])
         else:
             cv2.split(both[:m], [plane[top // 2 : top // 2 + m] for plane in chroma])
+
+
+_AS_FLOATS = np.arange(256, dtype=np.float32)
+# Of the mean of a square, whose quarters and these are exact in 32-bit floats; half of the last digit leaves no ties.
+_OF_MEANS = np.array([(*weights, 128 * 4096 + 1 / 8) for weights in (CHROMA_U, CHROMA_V)]) / 4096
+
+
+def _squares(band: Pixels, out: Pixels, scratch: Scratch) -> None:
+    """U and V of each 2x2 pixels; a last column or row stands for what an odd size lacks."""
+    height, width = band.shape[:2]
+    rows, columns = height // 2, width // 2
+    if height % 2:
+        _squares(np.repeat(band[-1:], 2, axis=0), out[rows:], scratch)
+    if width % 2 and rows:
+        _squares(np.repeat(band[: 2 * rows, -1:], 2, axis=1), out[:rows, columns:], scratch)
+    if not (rows and columns):
+        return
+    wide = scratch.array("color.wide", (2 * rows, 2 * columns, 3), np.float32)
+    means = scratch.array("color.means", (rows, columns, 3), np.float32)
+    exact = scratch.array("color.exact", (rows, columns, 2), np.float32)
+    cv2.LUT(band[: 2 * rows, : 2 * columns], _AS_FLOATS, dst=wide)
+    cv2.resize(wide, (columns, rows), dst=means, interpolation=cv2.INTER_AREA)
+    cv2.transform(means, _OF_MEANS, dst=exact)
+    cv2.convertScaleAbs(exact, dst=out[:rows, :columns])
 
 
 # Half of it is more than any green term (3,330), all of it more than any other term (8,905), both in 1/32 level.
