@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from pipeline.sources import make_source
 from service.config import load
 from service.config_environment import PROCESS_VARIABLES, known_variables
 from tests.deploy.dockerfile import ROOT, Build, parse
 
-FILES = ("docker-compose.yml", "deploy/compose.camera.yml")
+FILES = ("docker-compose.yml", "deploy/compose.camera.yml", "deploy/compose.config.yml")
+PER_COMMAND = ("CAMERA", "CONFIG")  # which device and file: said with the command, as there is no default for all
 OURS = ("pinhole", "pinhole-gpu", "pinhole-jetson")
 VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
@@ -74,7 +76,7 @@ PROFILES = ("cpu", "gpu", "jetson", "monitoring")
 def test_every_variable_has_one_default_and_is_in_env() -> None:
     text = "".join((ROOT / name).read_text() for name in FILES)
     env = env_file()
-    used = {name: default for name, default in VARIABLE.findall(text) if name != "CAMERA"}
+    used = {name: default for name, default in VARIABLE.findall(text) if name not in PER_COMMAND}
     assert set(used) == set(env) - {"COMPOSE_PROFILES"}
     for name, default in used.items():
         assert default == env[name], name
@@ -162,7 +164,26 @@ def test_a_camera_is_added_to_whichever_service_runs() -> None:
     services = composed("deploy/compose.camera.yml")["services"]
     assert set(services) == set(OURS)
     for one in services.values():
-        assert one == {"devices": ["/dev/video0:/dev/video0"]}
+        assert one["devices"] == ["/dev/video0:/dev/video0"]
+        assert set(one) == {"devices", "environment"}
+        (camera,) = load({}, dict, environment=one["environment"]).cameras
+        assert make_source(camera.uri).number == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_configuration_file_names_the_cameras_of_whichever_service_runs(name: str, tmp_path: Path) -> None:
+    """The mounted file is the one that the variable names, and what the Compose file sets goes before it."""
+    added = composed("deploy/compose.config.yml")["services"]
+    assert set(added) == set(OURS)
+    (volume,) = added[name]["volumes"]
+    assert volume == f"./pinhole.yaml:{added[name]['environment']['PINHOLE_CONFIG']}:ro"
+    file, token = tmp_path / "pinhole.yaml", tmp_path / "token"
+    file.write_text("host: 127.0.0.1\nport: 9\ncameras: {gate: {uri: 'opencv://?name=rtsp%3A%2F%2F192.0.2.7%2Fx'}}\n")
+    token.write_text("")
+    variables = {**service(name)["environment"], "PINHOLE_CONFIG": str(file), "PINHOLE_TOKEN_FILE": str(token)}
+    effective = load({}, dict, environment=variables)
+    assert [camera.name for camera in effective.cameras] == ["gate"]
+    assert (effective.settings.host, effective.settings.port) == ("0.0.0.0", 8080)
 
 
 def test_mounted_files_are_there() -> None:
