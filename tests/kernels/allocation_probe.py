@@ -90,6 +90,10 @@ CHAINS = {
         f" | background_subtraction(learning_rate=0.{i}) | frame_difference(gain={i})"
         for i in (0, 1, 2, 0)
     ],
+    "texts": [
+        f"overlay_text(scale={scale}, position='{position}', text='{{camera}} {{time}} #{{sequence}} {'x' * 80}')"
+        for scale, position in ((2, "top_left"), (8, "bottom_right"), (1, "xy"), (3, "top_right"))
+    ],
     "statistics": [
         f"equalize_histogram(channels='{channels}') | auto_contrast(dark={i}, channels='{channels}')"
         f" | auto_white_balance(max_gain={1 + i}) | otsu_threshold(max_value={200 + i})"

@@ -14,7 +14,7 @@ import numpy as np
 from kernels.chain import Chain, parse_chain
 from kernels.device import Device
 from kernels.formats import BGR8, FORMATS, I420, NV12, RGB8, UYVY, YUYV, Matrix, PixelFormat, Range
-from kernels.image import ImageSpec, ImageView, Pixels
+from kernels.image import ImageSpec, ImageView, Pixels, Stamp
 from kernels.plan import chain_params, make_plan, result_nbytes
 from tests.kernels.oracles import ChainOracle, assert_agrees
 from tests.kernels.oracles_temporal import TEMPORAL_ORACLES
@@ -167,6 +167,11 @@ def random_source(spec: ImageSpec, seed: int = 0) -> ImageView:
     return make_source(spec, np.empty(spec.nbytes, np.uint8), paint_random(seed))
 
 
+def stamp_of(number: int) -> Stamp:
+    """What is known of frame ``number`` of a sequence: a name that is not all ASCII, and another second each."""
+    return Stamp("Tür {2}", 41 + 1000 * number, 1_764_547_199_987_654_321 + 1_000_999_999 * number)
+
+
 def run_sequence(
     device: Device, spec: ImageSpec, frames: Sequence[tuple[Chain, Paint]]
 ) -> list[tuple[ImageView, Pixels]]:
@@ -185,12 +190,12 @@ def run_sequence(
         result = ImageView(plan.result, result_memory.array, result_memory.dev_ptr)
         executor = device.make_executor(plan)
         stack.callback(executor.close)
-        for chain, paint in frames:
+        for number, (chain, paint) in enumerate(frames):
             assert plan.accepts(chain.steps)
             source = make_source(spec, source_memory.array[: spec.nbytes], paint, source_memory.dev_ptr)
             before = source.buffer.copy()
             result_memory.array[:] = STALE
-            executor.submit(source, result, chain_params(chain)).wait()
+            executor.submit(source, result, chain_params(chain), stamp_of(number)).wait()
             np.testing.assert_array_equal(source.buffer, before, "the source was written")
             guard = result_memory.array[result_bytes:]
             np.testing.assert_array_equal(guard, np.full_like(guard, STALE), "written behind the result")
@@ -228,5 +233,7 @@ def check_sequence(device: Device, spec: ImageSpec, frames: Sequence[tuple[Chain
     oracle = ChainOracle()
     for number, ((chain, _), (source, result)) in enumerate(zip(read, made, strict=True)):
         if number >= first:
-            assert_agrees(result, oracle(source, chain), names, f"{spec.describe()}, frame {number}: {chain}")
+            assert_agrees(
+                result, oracle(source, chain, stamp_of(number)), names, f"{spec.describe()}, frame {number}: {chain}"
+            )
     return [result for _, result in made]

@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 from kernels.chain import Chain
 from kernels.formats import Matrix, Range
-from kernels.image import ImageSpec, ImageView, Pixels
+from kernels.image import NO_STAMP, ImageSpec, ImageView, Pixels, Stamp
 from tests.kernels.oracles_gather import GATHER_ORACLES
 from tests.kernels.oracles_global import GLOBAL_ORACLES
 from tests.kernels.oracles_point import POINT_ORACLES, Oracle
 from tests.kernels.oracles_stencil import LEVELS_APART, STENCIL_ORACLES, gaussian_taps
 from tests.kernels.oracles_temporal import FIRST_FRAME_ORACLES, TEMPORAL_ORACLES
+from tests.kernels.oracles_text import TEXT_ORACLES, UNSTAMPED_ORACLES
 
 Ints = npt.NDArray[np.int64]
 
@@ -37,9 +38,12 @@ class ChainOracle:
     def __init__(self) -> None:
         self._temporal: dict[int, Oracle] = {}
 
-    def __call__(self, source: ImageView, chain: Chain) -> Pixels:
+    def __call__(self, source: ImageView, chain: Chain, stamp: Stamp = NO_STAMP) -> Pixels:
         picture = oracle_working(source)
         for index, step in enumerate(chain.steps):
+            if step.op.name in TEXT_ORACLES:
+                picture = TEXT_ORACLES[step.op.name](picture, step.params.model_dump(), stamp)
+                continue
             oracle = ORACLES[step.op.name]
             if step.op.name in TEMPORAL_ORACLES:
                 oracle = self._temporal.setdefault(index, TEMPORAL_ORACLES[step.op.name]())
@@ -325,6 +329,7 @@ ORACLES: dict[str, Callable[[Pixels, dict[str, Any]], Pixels]] = {
     **POINT_ORACLES,
     **STENCIL_ORACLES,
     **FIRST_FRAME_ORACLES,
+    **UNSTAMPED_ORACLES,
 }
 
 

@@ -28,6 +28,7 @@ REPAIRS: dict[str, Callable[[Values], Values]] = {**POINT_REPAIRS, **GATHER_REPA
 DRAWING_OPS: set[str] = {
     "letterbox",
     "overlay_grid",
+    "overlay_text",
     "privacy_mask",
     "rotate_angle",
     "undistort",
@@ -58,6 +59,8 @@ def _extremes(schema: dict[str, Any]) -> list[Any]:
         return list(schema["enum"])
     if schema["type"] == "boolean":
         return [False, True]
+    if schema["type"] == "string" and "examples" in schema:  # any text: the op says what is worth a try
+        return [*default, *schema["examples"]]
     if schema.get("format") == "color":
         found = ["#000000", *default, "#ffffff"]
     elif schema["type"] == "array":

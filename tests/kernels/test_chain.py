@@ -116,6 +116,9 @@ def test_every_parameter_has_help_and_a_range_with_a_unit_or_choices(name: str) 
             assert "x-unit" in field
         elif field.get("format") == "color":
             assert re.fullmatch(field["pattern"], field["default"])
+        elif field["type"] == "string" and "enum" not in field:
+            assert field["maxLength"] >= len(field["default"])
+            assert field["examples"], "any text: tests need some to try"
         elif field["type"] == "string":
             assert field["default"] in field["enum"]
         else:

@@ -12,9 +12,22 @@ import pytest
 from kernels.chain import Chain, make_chain, parse_chain
 from kernels.device import HostDevice, NullDevice
 from kernels.errors import InputError, OutOfMemoryError, UnknownNameError
+from kernels.image import Stamp
+from kernels.op import Scratch
 from pipeline.camera import Camera, CameraConfig, CameraState
 from pipeline.engine import Engine
-from tests.pipeline.fakes import FakeSource, Picture, camera_of, endless, held, pictures, until, until_processed
+from tests.pipeline.fakes import (
+    FakeSource,
+    Picture,
+    camera_of,
+    endless,
+    held,
+    image,
+    pictures,
+    source_format,
+    until,
+    until_processed,
+)
 
 BASE = 100
 
@@ -60,6 +73,26 @@ def test_a_chain_can_be_given_as_a_chain(camera: Camera) -> None:
     chain = camera.set_chain(parse_chain("gain_offset(offset=7.0) | gain_offset(offset=1.0)", version=99))
     assert chain.version == 2, "versions are the camera's own"
     assert set(read(camera, 2)[1].flat) == {BASE + 8}
+
+
+def test_each_frame_shows_its_own_name_number_and_time() -> None:
+    """What is written is compared with the operation done by hand for what the frame says of itself."""
+    chain = parse_chain("overlay_text(text='{camera} {sequence} {time}.{ms}', scale=1)")
+    op, params = chain.steps[0].op, chain.steps[0].params
+    make = endless(format=source_format(image(400, 40)))
+    last = -1
+    with camera_of(make, device=HostDevice(), chain=chain) as camera:
+        for _ in range(5):
+            lease = camera.wait_newer(last, 10)
+            assert lease is not None
+            with lease:
+                frame, result, picture = lease.frame, lease.result.plane(0).copy(), lease.source.plane(0).copy()
+            last = frame.sequence
+            for number, same in ((frame.sequence, True), (frame.sequence + 1, False)):
+                scratch, expected = Scratch(), np.empty_like(picture)
+                scratch.stamp = Stamp("cam", number, frame.capture.wall_ns)
+                op.run_cpu(picture, expected, params, scratch)
+                assert np.array_equal(result, expected) is same
 
 
 def test_an_empty_chain_passes_the_picture_through(camera: Camera) -> None:
