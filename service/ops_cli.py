@@ -43,7 +43,10 @@ ops_folder_again = _ops_option(None, "")
 @click.option("--json", "as_json", is_flag=True, help="With JSON Schemas, as GET /api/v1/ops answers.")
 @click.pass_context
 def ops(context: click.Context, ops_dir: Path | None, as_json: bool) -> None:
-    """List the operations: name, kind, and each parameter's type, range, default, unit and meaning."""
+    """List the operations: name, kind, and each parameter's type, range, default, unit and meaning.
+
+    Formulas, sources and pictures of them are in kernels/ops/README.md of the repository.
+    """
     if context.invoked_subcommand != new.name:  # which may make the folder
         take_folder(ops_dir)
     if context.invoked_subcommand is not None:

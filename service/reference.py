@@ -36,6 +36,7 @@ def reference() -> str:
         "`X-Frame-Height`; a picture that stands in for one carries `X-Pinhole-Placeholder` with the reason instead.",
         *_http(),
         "## Operations",
+        "With formulas, their sources, and pictures: [kernels/ops/README.md](../kernels/ops/README.md).",
         *_catalogue(op_catalogue(), "kind"),
         "## Sources",
         *_catalogue(catalogue(), "example"),

@@ -183,7 +183,9 @@ def test_wheel_carries_everything(tmp_path: Path) -> None:
         entry_points = archive.read(next(name for name in inside if name.endswith("entry_points.txt"))).decode()
         licences = [name for name in inside if "/licenses/" in name]
     expected = {str(path.relative_to(ROOT)) for package in PACKAGES for path in own_files(ROOT / package)}
-    assert expected - inside == set()
+    left_out = {name for name in expected if name.startswith(("kernels/ops/README.md", "kernels/ops/pictures/"))}
+    assert left_out
+    assert expected - inside == left_out
     assert {name.split("/")[0] for name in inside} == {
         *PACKAGES,
         f"{wheel.name[: -len('-py3-none-any.whl')]}.dist-info",

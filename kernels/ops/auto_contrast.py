@@ -32,6 +32,7 @@ class AutoContrast(StatisticOp[AutoContrastParams]):
     out = (510·(v − low) + high − low) // (2·(high − low)), saturated: 255·(v − low) / (high − low), rounded half up.
     Of n values ⌊n·dark⌋ may lie below low, the greatest level for which that holds, and ⌊n·bright⌋ above high, the
     least; both shares are taken in 1/10⁶. Where low = high nothing changes. Together n counts all channels' values.
+    Source: the stretch between percentiles, as Pillow's ImageOps.autocontrast with a cutoff.
     """
 
     name = "auto_contrast"

@@ -18,7 +18,10 @@ class BoxBlurParams(OpParams):
 
 
 class BoxBlur(SeparableOp[BoxBlurParams]):
-    """The mean of all values in a square window, rounded half up; exact, border reflect-101. As cv2.blur."""
+    """The mean of all values in a square window, rounded half up; exact, border reflect-101. As cv2.blur.
+
+    out = ⌊Σ v / n + ½⌋ over the n = ksize² values of a channel; n is odd, so there are no ties.
+    """
 
     name = "box_blur"
     Params = BoxBlurParams

@@ -17,8 +17,8 @@ class CloseParams(OpParams):
 class Close(SquareOp[CloseParams]):
     """Fills dark spots narrower than a square window: ``dilate``, then ``erode``; per channel, exact.
 
-    As cv2.morphologyEx(MORPH_CLOSE) with a rectangle. Source: J. Serra, "Image
-    Analysis and Mathematical Morphology" (1982).
+    out = erode(dilate(in)). As cv2.morphologyEx(MORPH_CLOSE) with a rectangle.
+    Source: J. Serra, "Image Analysis and Mathematical Morphology" (1982).
     """
 
     name = "close"

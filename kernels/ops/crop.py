@@ -34,6 +34,8 @@ class CropParams(OpParams):
 class Crop(PixelOp[CropParams]):
     """Keeps a rectangle of the picture; exact.
 
+    out(i, j) = in(x + i, y + j), as a slice of a NumPy array.
+
     A rectangle that is not wholly inside is cut to the picture, at least one pixel: the result is then smaller than
     asked for, never padded.
     """

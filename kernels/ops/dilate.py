@@ -17,7 +17,8 @@ class DilateParams(OpParams):
 class Dilate(SquareOp[DilateParams]):
     """The greatest value in a square window, per channel: bright areas grow. Exact.
 
-    Border reflect-101, which changes nothing: as cv2.dilate with a rectangle.
+    out(x, y) = max in(x + i, y + j) over |i|, |j| ≤ (ksize − 1) / 2. Border reflect-101, which changes nothing: as
+    cv2.dilate with a rectangle. Source: J. Serra, "Image Analysis and Mathematical Morphology" (1982).
     """
 
     name = "dilate"

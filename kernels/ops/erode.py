@@ -17,7 +17,8 @@ class ErodeParams(OpParams):
 class Erode(SquareOp[ErodeParams]):
     """The least value in a square window, per channel: bright areas shrink. Exact.
 
-    Border reflect-101, which changes nothing: as cv2.erode with a rectangle.
+    out(x, y) = min in(x + i, y + j) over |i|, |j| ≤ (ksize − 1) / 2. Border reflect-101, which changes nothing: as
+    cv2.erode with a rectangle. Source: J. Serra, "Image Analysis and Mathematical Morphology" (1982).
     """
 
     name = "erode"

@@ -20,7 +20,10 @@ class FlipParams(OpParams):
 
 
 class Flip(PixelOp[FlipParams]):
-    """Mirrors the picture; exact."""
+    """Mirrors the picture; exact.
+
+    out(x, y) = in(width − 1 − x, y) horizontally, in(x, height − 1 − y) vertically. As cv2.flip.
+    """
 
     name = "flip"
     kind = OpKind.GATHER

@@ -21,7 +21,9 @@ class FrameDifferenceParams(OpParams):
 class FrameDifference(TemporalOp[FrameDifferenceParams]):
     """Shows what has changed since the frame before: out = gain·|in − in before|, for each value; first black.
 
-    Rounded half up and saturated, from a table of the 256 differences: exact.
+    Rounded half up and saturated, from a table of the 256 differences: exact. Source: the difference picture of Jain
+    and Nagel, "On the analysis of accumulative difference pictures from image sequences of real world scenes", IEEE
+    Trans. Pattern Analysis and Machine Intelligence 1 (1979).
     """
 
     name = "frame_difference"

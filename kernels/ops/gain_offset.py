@@ -25,6 +25,7 @@ class GainOffset(TableOp[GainOffsetParams]):
     """Linear tone curve: out = gain·in + offset, rounded half up and saturated.
 
     Never an absolute value: a negative result is 0 (OpenCV's convertScaleAbs would mirror it).
+    Source: Szeliski, "Computer Vision: Algorithms and Applications", 3.1.1.
     """
 
     name = "gain_offset"

@@ -26,6 +26,7 @@ class GaussianBlurParams(OpParams):
 class GaussianBlur(SeparableOp[GaussianBlurParams]):
     """Gaussian smoothing with integer taps of sum 256 along each axis.
 
+    out = (Σ_j Σ_i taps[j]·taps[i]·v + 2^15) >> 16, the taps in proportion to exp(−i² / (2·sigma²)), i from the middle.
     sigma 0 means 0.3·((ksize − 1)/2 − 1) + 0.8. The taps are those of OpenCV's bit-exact 8-bit GaussianBlur: the
     normalised Gaussian in 1/256, the rounding error carried from the ends inwards so that the sum is exactly 256.
     """

@@ -30,6 +30,8 @@ class HueParams(OpParams):
 class Hue(MatrixOp[HueParams]):
     """Turns all colours about grey by an angle in the plane of BT.601's Cb and Cr; luma stays.
 
+    out = M⁻¹·R·M·in: M leads from blue, green and red to Y, Cb and Cr (ITU-R BT.601-7, section 2.5.2), R from (Cb, Cr)
+    to (Cb·cos − Cr·sin, Cb·sin + Cr·cos).
     As a matrix in 1/1024, each entry rounded half up, the diagonal such that each row adds up to 1: grey is exact, and
     GRAY8 passes unchanged. What a television's hue control does (and FFmpeg's ``hue`` filter), not the H of HSV.
     """

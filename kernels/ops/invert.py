@@ -11,7 +11,10 @@ class InvertParams(OpParams):
 
 
 class Invert(TableOp[InvertParams]):
-    """Negative: out = 255 − in."""
+    """Negative: out = 255 − in.
+
+    As cv2.bitwise_not on 8 bits.
+    """
 
     name = "invert"
     Params = InvertParams

@@ -50,8 +50,10 @@ def placement(source_width: int, source_height: int, width: int, height: int) ->
 class Letterbox(PixelOp[LetterboxParams]):
     """Fits the whole picture into a size, its aspect kept, and fills what is left on both sides.
 
+    The picture is made min(width / W, height / H) times as large as its W x H pixels.
     The side that limits is filled, the other one follows, rounded half up to whole pixels, at least 1; the picture is
     made so large as resize does, and lies in the middle, half a pixel to the left or above where the bars are odd.
+    Source: what detectors of the YOLO family are given; the grey is that of YOLOv5's letterbox.
     """
 
     name = "letterbox"

@@ -22,6 +22,7 @@ class Levels(TableOp[LevelsParams]):
     """Stretches the values from black to white over the whole range: out = 255·(in − black) / (white − black).
 
     Rounded half up, saturated; exact. With white at or below black: 255 for what is above black, else 0.
+    Source: contrast stretching, Gonzalez and Woods, "Digital Image Processing", 3.2.
     """
 
     name = "levels"

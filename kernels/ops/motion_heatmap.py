@@ -41,6 +41,8 @@ class MotionHeatmap(TemporalOp[MotionHeatmapParams]):
     The heat h' = decay·h + gain·max(|luma − luma before| − threshold, 0) of each pixel, at most 255 + 255/256: decay,
     gain and heat in 1/256, decay·h rounded down. Out = (in·(256 − a) + color·a + 128) >> 8, with the colour of ⌊h'⌋ in
     cv2.COLORMAP_TURBO and a = (⌊256·opacity + ½⌋·min(⌊h'⌋, 64) + 32) >> 6. Luma as of ``grayscale``; exact.
+    Akin to the motion history of Bobick and Davis, "The recognition of human movement using temporal templates", IEEE
+    Trans. Pattern Analysis and Machine Intelligence 23 (2001).
     """
 
     name = "motion_heatmap"

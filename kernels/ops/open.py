@@ -17,8 +17,8 @@ class OpenParams(OpParams):
 class Open(SquareOp[OpenParams]):
     """Removes bright spots narrower than a square window: ``erode``, then ``dilate``; per channel, exact.
 
-    As cv2.morphologyEx(MORPH_OPEN) with a rectangle. Source: J. Serra, "Image
-    Analysis and Mathematical Morphology" (1982).
+    out = dilate(erode(in)). As cv2.morphologyEx(MORPH_OPEN) with a rectangle.
+    Source: J. Serra, "Image Analysis and Mathematical Morphology" (1982).
     """
 
     name = "open"

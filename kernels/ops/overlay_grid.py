@@ -30,7 +30,8 @@ class OverlayGridParams(OpParams):
 class OverlayGrid(PixelOp[OverlayGridParams]):
     """Draws a grid of lines over the picture: pixel (x, y) where x mod spacing or y mod spacing is below thickness.
 
-    There out = (in·(256 − a) + color·a + 128) >> 8 with a = ⌊256·opacity + ½⌋; exact.
+    There out = (in·(256 − a) + color·a + 128) >> 8 with a = ⌊256·opacity + ½⌋; exact. Source: "over" in Porter
+    and Duff, "Compositing Digital Images" (1984).
     """
 
     name = "overlay_grid"

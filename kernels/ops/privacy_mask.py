@@ -72,6 +72,7 @@ class PrivacyMask(PixelOp[PrivacyMaskParams]):
     A pixel is hidden if its centre is inside (places in 1/65536 of the sides or of a pixel; polygons by the even-odd
     rule). Blocks start at the picture's top left corner; the last ones end with it. A block w pixels wide has the mean,
     (Σ + 8) >> 4, of the 16 pixels at ⌊(2i + 1)·w / 8⌋, i = 0…3, across and likewise down. Exact.
+    Source of the even-odd rule: W3C, "Scalable Vector Graphics (SVG) 2" (2018), fill-rule.
     """
 
     name = "privacy_mask"

@@ -20,7 +20,11 @@ class RotateParams(OpParams):
 
 
 class Rotate(PixelOp[RotateParams]):
-    """Turns the picture by quarter turns, clockwise; exact."""
+    """Turns the picture by quarter turns, clockwise; exact.
+
+    out(x, y) = in(y, height − 1 − x) for 90°, in(width − 1 − x, height − 1 − y) for 180° and in(width − 1 − y, x) for
+    270°, with the width and height of the picture that is turned. As cv2.rotate.
+    """
 
     name = "rotate"
     kind = OpKind.GATHER

@@ -16,8 +16,8 @@ class SharpenParams(OpParams):
 class Sharpen(WindowOp[SharpenParams]):
     """Sharpening by the 3x3 Laplacian: 5 times the value minus its four neighbours, saturated.
 
-    The weights are [0 -1 0; -1 5 -1; 0 -1 0]; border reflect-101. Whole numbers throughout, so cv2.filter2D with
-    these weights is exact.
+    out = Σ weights·v with the weights [0 -1 0; -1 5 -1; 0 -1 0]; border reflect-101. Whole numbers throughout, so
+    cv2.filter2D with these weights is exact. Source: Gonzalez and Woods, "Digital Image Processing", 3.6.
     """
 
     name = "sharpen"

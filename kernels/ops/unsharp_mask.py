@@ -40,6 +40,7 @@ class UnsharpMask(SeparableOp[UnsharpMaskParams]):
 
     blurred is what ``gaussian_blur`` makes; amount is used in 1/256, rounded half up:
     v + ((amount·(v − blurred) + 128) >> 8), saturated. Exact.
+    Source: Gonzalez and Woods, "Digital Image Processing", 3.6.
     """
 
     name = "unsharp_mask"

@@ -48,6 +48,7 @@ class WarpAffineParams(OpParams):
 class WarpAffine(PixelOp[WarpAffineParams]):
     """Moves, turns, scales and shears the picture by a 2x3 matrix.
 
+    Pixel p of the result shows the point A⁻¹·(p − b) of the picture: A is the matrix without its last column, b that.
     The matrix leads from the picture to the result, as OpenCV's warpAffine takes it, between centres of pixels. Its
     inverse is computed exactly, rounded to 1/2^32, and leads from each pixel of the result to a point of the picture,
     rounded half up to 1/32 px. A matrix that has no inverse, or shrinks more than 32768 times, is refused.

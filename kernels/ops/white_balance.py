@@ -26,7 +26,7 @@ class WhiteBalance(MatrixOp[WhiteBalanceParams]):
     """A gain for each colour: out = in·gain, the gain in 1/1024; grey pictures (GRAY8) pass unchanged.
 
     (v·⌊1024·gain + ½⌋ + 512) >> 10, saturated. The von Kries scaling of a camera's channels, as cameras' own
-    red and blue balance.
+    red and blue balance. Source: J. von Kries, "Chromatic adaptation" (1902).
     """
 
     name = "white_balance"
