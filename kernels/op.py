@@ -176,6 +176,8 @@ class StatisticOp(Op[P]):
 
     def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
         tables = self.tables(histogram(src), params)
+        if (tables == tables[0]).all():
+            tables = tables[:1]  # one for all channels takes half the time
         cv2.LUT(src, np.ascontiguousarray(tables.T)[None], dst=dst)
 
 

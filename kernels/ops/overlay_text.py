@@ -93,10 +93,11 @@ class OverlayTextParams(OpParams):
 class OverlayText(TextOp[OverlayTextParams]):
     """Writes the camera's name, the time and the frame's number into the picture, on a darkened box.
 
-    The box leaves in·(256 − a) + 128 >> 8 with a = ⌊256·box + ½⌋; on it out = (v·(128 − c) + color·c + 64) >> 7, where
-    c is how much of a pixel the glyph covers, in 1/128: the font's pixels (two bits each, DejaVu Sans Mono Bold)
-    interpolated linearly, around one half as much steeper as they are enlarged, so that edges stay one pixel wide. What
-    does not fit is cut off at the side away from the corner.
+    The box makes v = (in·(256 − a) + 128) >> 8 with a = ⌊256·box + ½⌋; on it out = (v·(128 − c) + color·c + 64) >> 7,
+    where c is how much of a pixel the glyph covers, in 1/128: the font's pixels (two bits each, DejaVu Sans Mono Bold)
+    interpolated linearly, around one half as much steeper as they are enlarged, so that edges stay one pixel wide. Each
+    is the operator "over" of Porter and Duff (Compositing digital images, 1984). What does not fit is cut off at the
+    side away from the corner.
     """
 
     name = "overlay_text"
