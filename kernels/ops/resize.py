@@ -36,15 +36,20 @@ class Resize(PixelOp[ResizeParams]):
     """Changes the size; the pictures' edges coincide (half-pixel centres).
 
     With W source and w result columns, result column x has its centre at (2x + 1)·W / 2w. Rows alike. Exactly:
+
     nearest is the column ⌊(2x + 1)·W / 2w⌋, the right one of two that are equally near (OpenCV's NEAREST_EXACT means
     the same but differs between its versions where a centre lies near an edge);
+
     linear weighs the columns i and i + 1, i = ⌊c⌋ of c = ((2x + 1)·W − w) / 2w, with 256 − k and k,
     k = ⌊256·(c − i) + ½⌋, edges replicated, and is (Σ_j Σ_i weights·v + 2^15) >> 16: OpenCV's LINEAR_EXACT but for
     ties in k;
-    area weighs each column by how much of it lies in [x·W / w, (x + 1)·W / w], and is the mean, rounded half up.
+
+    area weighs each column by how much of it lies in [x·W / w, (x + 1)·W / w], and is the mean, rounded half up;
+
     cubic weighs the columns i − 1 to i + 2 by Keys' convolution with a = −3/4 (IEEE Trans. ASSP 29, 1981; OpenCV's
     INTER_CUBIC) at t = k / 256: −¾t(1 − t)², the rest, ¾t + 3/2·t² − 5/4·t³ and −¾t²(1 − t), each rounded half up to
     1/2048, edges replicated, and is (Σ_j Σ_i weights·v + 2^21) >> 22, saturated.
+
     An aspect that is kept is rounded half up to whole pixels, at least 1 and at most 16384.
     """
 

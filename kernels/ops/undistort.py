@@ -69,9 +69,12 @@ class Undistort(PixelOp[UndistortParams]):
 
     The camera is scaled to the picture: f·W / w and (c + ½)·W / w − ½ for W and w columns of the picture and of the
     calibration, rows alike. Pixel u of the result is x = (u − cx) / (fx·zoom), y alike, which the lens bends:
+
     pinhole: x·(1 + ((k3·r² + k2)·r² + k1)·r²) / (1 + ((k6·r² + k5)·r² + k4)·r²) + 2·p1·x·y + p2·(r² + 2x²) +
     (s2·r² + s1)·r², r² = x² + y², and y alike with p1 and p2 exchanged, s3 and s4;
+
     fisheye: x·θ·(1 + (((k4·θ² + k3)·θ² + k2)·θ² + k1)·θ²) / r, θ = atan r.
+
     Times fx plus cx it is the point that is shown, rounded half up to 1/32 px. In 32-bit floats, each operation
     rounded, in the order of ``bent`` below, so that CPU and GPU agree exactly; far below 1/32 px from real numbers for
     usual lenses. Formulas: OpenCV's initUndistortRectifyMap, of both models; atan: Moshier, Cephes, atanf.c.

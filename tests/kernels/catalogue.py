@@ -93,7 +93,7 @@ def paragraphs(docstring: str) -> Iterator[str]:
         text = ""
         for line, following in zip(lines, [*lines[1:], ""], strict=True):
             more_fits = len(line) + 1 + len(following.partition(" ")[0]) <= _LINE_CHARS
-            broken = bool(following) and line.endswith((".", ":", ";", ",")) and more_fits
+            broken = bool(following) and line.endswith((".", ":", ";")) and more_fits
             text += line + ("\\\n" if broken else "\n" if following else "")
         if text:
             yield text.replace("*", r"\*").replace("<", "&lt;")
@@ -121,7 +121,8 @@ def _type_and_range(schema: Mapping[str, Any]) -> tuple[str, str]:
     if schema["type"] == "array":
         kind, range = _type_and_range(schema["items"])
         least, most = schema.get("minItems", 0), schema.get("maxItems")
-        count = f"{least} or more" if most is None else f"{most}" if least == most else f"{least} to {most}"
+        count = f"{least} to {most}" if least else f"up to {most}"
+        count = f"{least} or more" if most is None else f"{most}" if least == most else count
         return f"list of {count}: {kind}", range
     if "minimum" in schema and "maximum" in schema:
         step = schema.get("multipleOf") or (schema.get("x-step") if schema["type"] == "integer" else None)

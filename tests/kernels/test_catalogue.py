@@ -22,6 +22,7 @@ from tests.kernels.catalogue_pictures import (
     looks_like,
     pictures,
     read,
+    through,
 )
 
 SOURCE = re.compile(r"OpenCV|cv2\.|NumPy|FFmpeg|BT\.601|Source:|\b(?:19|20)\d\d\b")
@@ -51,6 +52,8 @@ def test_another_picture_is_not_taken_for_it() -> None:
     assert not looks_like(photograph[:, :-1], photograph)
     assert not looks_like(photograph[..., 0], photograph)
     assert not looks_like(np.roll(photograph, 1, axis=1), photograph)
+    assert not looks_like(through("gaussian_blur(ksize=9)", [photograph]), read("gaussian_blur"))
+    assert not looks_like(through("gain_offset(gain=1.49, offset=-60)", [photograph]), read("gain_offset"))
     assert not looks_like(np.clip(photograph.astype(int) + 2, 0, 255).astype(np.uint8), photograph)
 
 
@@ -66,6 +69,8 @@ class TellingParams(OpParams):
     color: Color = "#102030"
     width: int = Field(default=3, ge=1, le=9, json_schema_extra={"x-unit": "px", "x-step": 2})
     pairs: Annotated[tuple[Annotated[tuple[float, ...], Field(min_length=2, max_length=2)], ...], FROM_LIST] = ()
+    triple: Annotated[tuple[int, ...], Field(min_length=1, max_length=3), FROM_LIST] = (1,)
+    few: Annotated[tuple[Color, ...], Field(max_length=2), FROM_LIST] = ()
     on: bool = True
     text: str = Field(default="x", max_length=7)
 
@@ -77,6 +82,8 @@ def test_parameters_are_told_as_chain_text_takes_them() -> None:
         '| `color` | colour | `"#102030"` | `#rrggbb` |  |  |',
         "| `width` | integer | `3` | 1 to 9 in steps of 2 | px |  |",
         "| `pairs` | list of 0 or more: list of 2: number | `[]` |  |  |  |",
+        "| `triple` | list of 1 to 3: integer | `[1]` |  |  |  |",
+        "| `few` | list of up to 2: colour | `[]` | `#rrggbb` |  |  |",
         "| `on` | boolean | `True` |  |  |  |",
         '| `text` | string | `"x"` | up to 7 characters |  |  |',
     ]
