@@ -131,7 +131,7 @@ def values_of(schema: Mapping[str, Any]) -> str:
 def _shown(value: object) -> str:
     """A value for a message: short, whatever somebody sent."""
     try:
-        text = repr(value)
+        text = "nothing" if value is None else repr(value)
     except (ValueError, RecursionError):  # Python refuses to write out huge integers and deep nesting
         return "a value too large to show"
     return text if len(text) <= 60 else text[:59] + "…"

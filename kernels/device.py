@@ -73,6 +73,7 @@ class Device(ABC):
 
     def __init__(self) -> None:
         self.ledger = Ledger()
+        self.max_host_bytes: int | None = None  # that all slots together may be; None: whatever the system gives
 
     def activate(self) -> None:
         """Make the device current in the calling thread; each thread that uses it calls this first."""
@@ -337,16 +338,17 @@ def zero_copy_refusal(can_map: bool, integrated: bool, architecture: int) -> str
 
 
 def cuda_absence(index: int = 0) -> str | None:
-    """Why CUDA device ``index`` cannot be used, or None if it can."""
+    """Why CUDA device ``index`` cannot be used, or None if it can. First the driver: without one CuPy is no use."""
+    if not _has_driver():
+        return "there is no NVIDIA driver (libcuda.so.1)"
     try:
         from cupy.cuda import runtime
     except ImportError as error:
-        return f"CuPy is not installed ({error}); install the extra cuda12 or cuda13"
+        return f"there is an NVIDIA driver, but CuPy is not installed ({error}); install the extra cuda12 or cuda13"
     try:
         count: int = runtime.getDeviceCount()
     except runtime.CUDARuntimeError as error:
-        # Without any driver CuPy says that it is too old, which sends people looking for an update.
-        return f"no CUDA driver or device: {error}" if _has_driver() else "there is no NVIDIA driver (libcuda.so.1)"
+        return f"no CUDA driver or device: {error}"
     return None if index < count else f"CUDA device {index} does not exist; there are {count}"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import threading
 import warnings
 from collections.abc import Callable
@@ -206,6 +207,22 @@ def _free(release: Callable[[int], None], pointer: int) -> None:
     except runtime.CUDARuntimeError as error:
         if error.status not in CUDA_STICKY_CODES:
             raise
+
+
+def host_memory_bytes() -> int:
+    """What this process may have at most: the machine's memory, or the container's limit where that is less."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+            limit = file.read().strip()
+    except OSError:
+        return total
+    return min(total, int(limit)) if limit.isdecimal() else total
+
+
+def sensible_slot_bytes() -> int:
+    """How much of the host's memory all slots together should be: a quarter of it."""
+    return host_memory_bytes() // 4
 
 
 def available_host_bytes() -> int | None:

@@ -214,14 +214,14 @@ def _nvrtc() -> Answer:
 
 
 def _gpu() -> Answer:
-    from cupy.cuda import runtime
-
     from kernels.device import CudaDevice
 
     try:
-        device = CudaDevice()  # raises DeviceUnavailableError where there is none
+        device = CudaDevice()  # raises DeviceUnavailableError where there is none, whatever is installed
     except DeviceFailedError as error:  # the service falls back on the CPU then, and so there is none for it
         raise Absent(str(error)) from None
+    from cupy.cuda import runtime
+
     free, total = runtime.memGetInfo()
     names = (
         "CanMapHostMemory", "HostRegisterSupported", "CanUseHostPointerForRegisteredMem", "ManagedMemory",

@@ -177,7 +177,8 @@ class Core:
                     self.work = replace(self.work, source=source)
                     return self.work
                 chain = self.chain
-            executor = compile_chain(self.device, self.config, chain, source)
+            leaving = 0 if old is None else old.ring.statistics().nbytes
+            executor = compile_chain(self.device, self.config, chain, source, leaving)
             try:
                 ring = Ring(
                     self.device,
@@ -244,7 +245,8 @@ class Core:
 
     def _compile_for(self, work: Work, chain: Chain) -> Executor:
         """An executor for another chain on the same ring, whose slots then have room for its results."""
-        executor = compile_chain(self.device, self.config, chain, work.source)
+        held = work.ring.statistics().nbytes
+        executor = compile_chain(self.device, self.config, chain, work.source, held)
         try:
             work.ring.reserve(executor.plan)
         except BaseException:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -13,7 +14,7 @@ from typing import ClassVar
 
 from kernels.chain import Chain
 from kernels.device import Completion, Device
-from kernels.errors import DeviceFailedError, InputError, PinholeError
+from kernels.errors import DeviceFailedError, InputError, OutOfMemoryError, PinholeError
 from kernels.image import ImageSpec, ImageView
 from kernels.memory import HostMemory
 from kernels.plan import Plan, make_plan, result_nbytes, slot_source_spec
@@ -29,6 +30,8 @@ log = logging.getLogger("pinhole.ring")
 
 # How often a waiter asks a device that has no way to wake it. Completions are normally done before anyone waits.
 POLL_S = 0.0005
+
+WASTE_BYTES = 4 << 20  # beyond twice its need: less is not worth an allocation, which takes milliseconds
 
 
 class Keep(Enum):
@@ -203,32 +206,47 @@ class Ring:
     def reserve(self, plan: Plan) -> None:
         """Give every slot room for a plan's result before the plan is used, so that a lack of memory shows now.
 
+        Much too large buffers get a smaller one beside them, and go when the slot is used next.
+
         Raises:
             OutOfMemoryError: nothing has changed.
         """
         nbytes = result_nbytes(plan)
         with self._lock:
-            small = [] if self._table.retired else [slot for slot in self._table.slots if slot.room() < nbytes]
+            slots = [] if self._table.retired else self._table.slots
+            small = [slot for slot in slots if all(m.nbytes < nbytes for m in slot.result_owners())]
+            wide = [slot for slot in slots if slot not in small and not _well_sized(slot, nbytes)]
         new: list[HostMemory] = []
         over: list[HostMemory] = []
         try:
             for _ in small:
                 new.append(self._device.allocate_slot(nbytes))
+            with contextlib.suppress(OutOfMemoryError):  # then they stay as they are
+                for _ in wide:
+                    new.append(self._device.allocate_slot(nbytes))
             with self._lock:
                 if not self._table.retired:
-                    for slot in small:
+                    for slot in (*small, *wide)[: len(new)]:
                         if slot.spare is not None:
                             over.append(slot.spare)
                         slot.spare = new.pop()
+                    for slot in self._table.slots:
+                        now, spare = slot.result_owners()[0], slot.spare
+                        if spare is not None and spare is not now and nbytes <= now.nbytes <= spare.nbytes:
+                            over.append(spare)
+                            slot.spare = None
         finally:
             for memory in (*new, *over):
                 memory.close()
 
     def shape_result(self, slot: Slot, plan: Plan) -> ImageView:
         """See :meth:`ProcessLease.result`."""
+        nbytes = result_nbytes(plan)
+        spare: HostMemory | None = None
         with self._lock:
-            spare, slot.spare = slot.spare, None
-        return slot.shape_result(plan.result, result_nbytes(plan), spare)
+            if slot.spare is not None and slot.spare.nbytes >= nbytes:
+                spare, slot.spare = slot.spare, None
+        return slot.shape_result(plan.result, nbytes, spare)
 
     def latest(self) -> ReadLease | None:
         """The newest result; None before the first and once the ring is closed. Never waits."""
@@ -423,6 +441,11 @@ def _allocate(device: Device, spec: ImageSpec, nbytes: int, count: int) -> list[
             slot.free()
         raise
     return slots
+
+
+def _well_sized(slot: Slot, nbytes: int) -> bool:
+    """True if one of a slot's buffers is large enough for a result, and not so large that it is a waste."""
+    return any(nbytes <= memory.nbytes <= 2 * nbytes + WASTE_BYTES for memory in slot.result_owners())
 
 
 def _ask(slot: Slot) -> tuple[bool, bool]:

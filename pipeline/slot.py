@@ -58,9 +58,9 @@ class Slot:
         owners = (self._memory, self._result_memory, self.spare)
         return sum(memory.nbytes for memory in owners if memory is not None)
 
-    def room(self) -> int:
-        """The largest result, in bytes, that needs no allocation."""
-        return max(memory.nbytes if memory is not None else 0 for memory in (self._result_memory, self.spare))
+    def result_owners(self) -> list[HostMemory]:
+        """What results may lie in: the buffer of now, and the spare one."""
+        return [memory for memory in (self._result_memory, self.spare) if memory is not None]
 
     def fits(self, spec: ImageSpec) -> ImageView | None:
         """The result view, if it is of that specification."""
@@ -69,16 +69,17 @@ class Slot:
         return result if result is not None and (result.spec is spec or result.spec == spec) else None
 
     def shape_result(self, spec: ImageSpec, nbytes: int, spare: HostMemory | None) -> ImageView:
-        """A result view of that specification, in what the slot has, or ``spare``, or else newly allocated memory.
+        """A result view of that specification, in ``spare`` if given, what the slot has, or newly allocated memory.
 
         Raises:
             OutOfMemoryError: the slot is then without a result buffer.
         """
-        owners = sorted((m for m in (self._result_memory, spare) if m is not None), key=lambda m: m.nbytes)
-        memory = owners.pop() if owners and owners[-1].nbytes >= nbytes else None
+        old, memory = self._result_memory, spare
+        if memory is None and old is not None and old.nbytes >= nbytes:
+            memory = old
         self.result = self.result_read_only = self._result_memory = None
-        for small in owners:
-            small.close()
+        if old is not None and old is not memory:
+            old.close()
         memory = self._result_memory = self._device.allocate_slot(nbytes) if memory is None else memory
         self.result = ImageView(spec, memory.array, memory.dev_ptr)
         self.result_read_only = _read_only(self.result)

@@ -35,8 +35,11 @@ class SlotTable:
         return slot
 
     def write(self) -> Slot | None:
-        """A free slot → WRITING."""
-        return self._writing(self.free.pop()) if self.free else None
+        """A free slot → WRITING; first those whose results are to move to other memory, so that the old one goes."""
+        if not self.free:
+            return None
+        index = next((i for i, slot in enumerate(self.free) if slot.spare is not None), -1)
+        return self._writing(self.free.pop(index))
 
     def take_back(self, leave: int) -> Slot | None:
         """The oldest unread frame's slot → WRITING, if more than ``leave`` are unread."""

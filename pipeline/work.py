@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from kernels.chain import Chain
 from kernels.device import Device, Executor
+from kernels.errors import OutOfMemoryError
 from kernels.op import OpParams
-from kernels.plan import chain_params, make_plan, slot_source_spec
+from kernels.plan import Plan, chain_params, make_plan, result_nbytes, slot_source_spec
 from pipeline.config import CameraConfig
 from pipeline.ring import Ring
 from pipeline.sources.base import SourceFormat
@@ -33,11 +34,29 @@ class Work:
         return same and not self.ring.retired
 
 
-def compile_chain(device: Device, config: CameraConfig, chain: Chain, source: SourceFormat) -> Executor:
-    """An executor for a chain on a source's slots: slow. Any thread.
+def compile_chain(device: Device, config: CameraConfig, chain: Chain, source: SourceFormat, held: int = 0) -> Executor:
+    """An executor for a chain on a source's slots: slow. Any thread. ``held``: bytes that its ring has already.
 
     Raises:
-        OutOfMemoryError, CompileError, DeviceFailedError
+        OutOfMemoryError: also what the device's ``max_host_bytes`` refuses; CompileError, DeviceFailedError
     """
+    plan = make_plan(chain, slot_source_spec(source.image))
+    check_room(device, plan, config.slots, held)
     device.activate()
-    return device.make_executor(make_plan(chain, slot_source_spec(source.image)), config.wait)
+    return device.make_executor(plan, config.wait)
+
+
+def check_room(device: Device, plan: Plan, slots: int, held: int = 0) -> None:
+    """Raise OutOfMemoryError if a ring for ``plan`` would take all slots beyond the device's ``max_host_bytes``.
+
+    Counted with it are the two pictures between operations, which the CPU has in host memory as well.
+    """
+    if (limit := device.max_host_bytes) is None:
+        return
+    between = 2 * max(picture.nbytes for picture in plan.pictures)
+    asked = slots * (plan.source.nbytes + result_nbytes(plan)) + between
+    free = max(0, limit - (device.ledger.held("host") + device.ledger.held("pinned") - held))
+    if asked > free:
+        sizes = f"{slots} slots of {plan.source.describe()} and a result of {plan.result.describe()}"
+        remedy = f"make pictures or the ring smaller, or raise limits.max_memory_bytes ({limit / 1e6:.1f} MB)"
+        raise OutOfMemoryError(sizes, asked, free, remedy)

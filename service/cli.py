@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -19,6 +21,7 @@ import click
 from kernels.device import CudaDevice, Device, open_device
 from kernels.dump import prepare_folder
 from kernels.errors import InputError, PinholeError
+from kernels.memory import sensible_slot_bytes
 from kernels.registry import PluginError, all_ops
 from pipeline.camera import CameraConfig
 from pipeline.encoders import all_encoders
@@ -36,7 +39,7 @@ from service.logs import set_up_logging
 from service.ops_cli import list_parameters, ops
 from service.problems import to_json
 from service.server import SIGNALS, Server, check_single_owner, handled_signals
-from service.settings import Settings, is_loopback
+from service.settings import GOOD_TOKEN_LENGTH, Settings, is_loopback
 from service.version import version
 
 log = logging.getLogger("pinhole.serve")
@@ -145,13 +148,14 @@ def run(effective: Effective, on_signal: OnSignal) -> None:
         listener = listen(settings.host, settings.port)
     except OSError as error:
         raise PinholeError(
-            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; "
-            "is it an address of this machine, does something else listen there? Choose another --host or --port"
+            f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; {_listen_remedy(error)}"
         ) from None
     with listener:
         device, reason = open_device(settings.memory)
         if settings.dump_cuda is not None:
             dump_cuda_of(device, settings.dump_cuda)
+        asked = settings.limits.max_memory_bytes
+        device.max_host_bytes = sensible_slot_bytes() if asked is None else asked
         engine = Engine(device)
         try:
             for config in effective.cameras:
@@ -161,12 +165,22 @@ def run(effective: Effective, on_signal: OnSignal) -> None:
 
             def started(url: str) -> None:
                 on_signal.leaving = True  # from here on the server handles them, and after it nothing may
-                _announce(url, settings, engine, reason)
+                announce(url, settings, engine, reason)
 
             Server(app, listener, stop_viewers=app.state.pinhole.hub.stop, started_at=started).serve_forever()
         finally:
             engine.stop(0.1 if engine.stopped else 1.0)  # what the app could not end in time will not end now
     log.info("stopped")
+
+
+def _listen_remedy(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another program listens there: end it, or choose another --port (0 takes a free one)"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "ports below 1024 need rights that this user does not have: choose another --port"
+    if isinstance(error, socket.gaierror):
+        return "that name is not known here: choose another --host"
+    return "is it an address of this machine? Choose another --host or --port"
 
 
 def dump_cuda_of(device: Device, folder: Path) -> None:
@@ -177,13 +191,18 @@ def dump_cuda_of(device: Device, folder: Path) -> None:
         log.warning("no CUDA text is written: chains run on the CPU; `pinhole ops explain --dump-cuda` needs no GPU")
 
 
-def _announce(url: str, settings: Settings, engine: Engine, reason: str) -> None:
+def announce(url: str, settings: Settings, engine: Engine, reason: str) -> None:
+    """Log where the service is, on what it runs, and who may reach it."""
     device = engine.device
     fields = {"url": url, "device": device.name, "memory": device.memory, "cameras": list(engine.cameras)}
     log.info("Pinhole %s on %s; device: %s; memory: %s", version(), url, device.name, reason, extra=fields)
     if not is_loopback(settings.host):
         how = "opened once as /?token=TOKEN" if settings.token is not None else "without a token"
-        log.info("other machines reach it at this one's address, same port, %s", how)
+        name = socket.gethostname()
+        named = " and its names under --allow-host" if settings.token is None else ""
+        log.info("other machines reach it at this one's addresses%s (here: %s), same port, %s", named, name, how)
+    if settings.token is not None and len(settings.token.get_secret_value()) < GOOD_TOKEN_LENGTH:
+        log.warning("the token is short: %d characters or more cannot be tried out", GOOD_TOKEN_LENGTH)
     if settings.insecure and settings.token is None:
         log.warning("INSECURE: whoever reaches %s can watch and control every camera; there is no token", settings.host)
 

@@ -31,7 +31,8 @@ from service.version import version
 SCHEMA = 1
 LOOK_S = 10.0  # for what is only looked at; a dead disk or driver may block for ever
 GROUPS = ("machine", "gpu", "memory", "cameras", "permissions", "proof")
-COLORS = {"ok": "green", "missing": "yellow", "todo": "red"}
+COLORS = {"ok": "green", "missing": None, "todo": "red"}
+WORDS = {"ok": "ok", "missing": "absent", "todo": "to do"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +113,15 @@ def render(report: Report) -> str:
     on = report.runs_on
     where = f"on {'the GPU' if on['backend'] == 'cuda' else 'the CPU'} (memory: {on['memory']}), as {on['reason']}"
     verdict = f"Pinhole {version()} can run here {where}" if report.ok else f"Pinhole {version()} cannot run here"
+    if report.ok and any(check.status == "missing" for check in report.checks):
+        verdict += "; what is absent below is not needed for that"
     lines = [click.style(verdict, bold=True)]
     width = max(len(check.name) for check in report.checks)
     for group in GROUPS:
         lines += ["", click.style(group, bold=True)]
         for check in report.checks:
             if check.group == group:
-                status = click.style(
-                    f"{'to do' if check.status == 'todo' else check.status:<7}", fg=COLORS[check.status]
-                )
+                status = click.style(f"{WORDS[check.status]:<7}", fg=COLORS[check.status])
                 lines.append(f"  {status}  {check.name:<{width}}  {check.found}")
                 if check.remedy:
                     lines.append(f"  {'':<7}  {'':<{width}}  → {check.remedy}")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from kernels.compiler import cache_folder
-from kernels.memory import available_host_bytes
+from kernels.memory import available_host_bytes, host_memory_bytes, sensible_slot_bytes
 from pipeline.sources import all_sources
 
 Status = Literal["ok", "missing", "todo"]
@@ -109,11 +109,8 @@ def limit_checks() -> Iterator[Check]:
 
 def _pinned_text() -> str:
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    limit = _read("/sys/fs/cgroup/memory.max").strip()
-    cgroup = int(limit) if limit.isdecimal() else None
-    bound = min(total, cgroup) if cgroup is not None else total
-    of = "the container's limit" if cgroup is not None and cgroup < total else "this machine's memory"
-    return f"up to {size(bound // 4)} for slots is sensible: a quarter of {of}"
+    of = "the container's limit" if host_memory_bytes() < total else "this machine's memory"
+    return f"up to {size(sensible_slot_bytes())} for slots is sensible: a quarter of {of} (limits.max_memory_bytes)"
 
 
 def shm_check(folder: str = "/dev/shm") -> Check:

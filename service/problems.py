@@ -163,6 +163,12 @@ def validation_error(item: Mapping[str, Any], allowed: str = "") -> dict[str, st
     path = ""
     for part in item["loc"]:
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
-    shown = repr(item.get("input"))
+    given = item.get("input")
+    shown = "nothing" if given is None else repr(given)
     shown = shown if len(shown) <= 60 else shown[:57] + "…"
+    allowed = allowed or _PLAIN.get(str(item["type"]).partition("_")[0], "")
     return field_error(path, f"{shown}: {str(item['msg']).removeprefix('Value error, ')}", allowed)
+
+
+# What pydantic's kinds of error ask for, where no model says more.
+_PLAIN = {"int": "integer", "float": "number", "bool": "true or false", "string": "text"}

@@ -103,7 +103,9 @@ def _takes(schema: dict[str, Any]) -> str:
     low, high = bounds.get("minimum", bounds.get("exclusiveMinimum")), bounds.get("maximum")
     unit = f" {schema['x-unit']}" if schema.get("x-unit") else ""
     kind = str(variants[0].get("type", "see the schema"))
-    return kind if low is None or high is None else f"{kind}, {low:g} to {high:g}{unit}"
+    step = bounds.get("x-step")
+    steps = f" in steps of {step}" if kind == "integer" and step not in (None, 1) else ""
+    return kind if low is None or high is None else f"{kind}, {low:g} to {high:g}{unit}{steps}"
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from kernels.errors import InputError
 
 TOKEN_VARIABLE = "PINHOLE_TOKEN"
 MAX_TOKEN_LENGTH = 512
+GOOD_TOKEN_LENGTH = 16  # shorter ones can be tried out by whoever reaches the port
 
 
 class SettingsModel(BaseModel):
@@ -35,6 +37,11 @@ class Limits(SettingsModel):
     max_viewers: int = Field(default=100, ge=1, le=10_000, description="Live viewers of all cameras together.")
     max_variants: int = Field(default=32, ge=1, le=1024, description="Renditions encoded at once, for each camera.")
     max_body_bytes: int = Field(default=65_536, ge=1024, le=1 << 30, description="Largest request body.")
+    max_memory_bytes: int | None = Field(
+        default=None,
+        ge=1 << 24,
+        description="Host memory for the frames of all cameras; left out: a quarter of the machine's or container's.",
+    )
     send_deadline_s: float = Field(default=10.0, gt=0, le=3600, description="A viewer that takes longer is cut off.")
 
 
@@ -58,6 +65,10 @@ class Settings(SettingsModel):
             InputError: another address than the loopback without a token, and ``insecure`` was not asked for.
         """
         if not is_loopback(self.host) and self.token is None and not self.insecure:
+            if not resolves(self.host):
+                raise InputError(
+                    "host", f"{self.host[:100]!r} is not a name or address that is known here", "127.0.0.1"
+                )
             raise InputError(
                 "host",
                 f"{self.host or 'every address'} can be reached from other machines, and there is no token",
@@ -74,6 +85,15 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def resolves(host: str) -> bool:
+    """True if something may listen under that name, as far as the system's name service knows it; may block."""
+    try:
+        socket.getaddrinfo(host.strip("[]") or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        return False
+    return True
 
 
 def find_token(

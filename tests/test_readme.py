@@ -19,7 +19,8 @@ from pydantic import BaseModel
 
 from kernels.registry import load_op
 from pipeline.encoders import load_encoder
-from pipeline.sources import clip_uri, load_source
+from pipeline.sources import clip_uri, load_source, make_source
+from service.config import load
 from tests.helpers.server import Server, serve
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +48,7 @@ def starting(word: str) -> list[str]:
 
 
 def test_every_command_is_of_a_kind_that_is_tested_here() -> None:
-    tested = ("make ", "pinhole serve", "docker compose", "curl ", "ffplay ")
+    tested = ("make ", "pinhole serve", "docker compose", "CONFIG=", "CAMERA=", "curl ", "ffplay ")
     assert [command for command in commands() if not command.startswith(tested)] == []
     assert all(starting(word) for word in tested)
 
@@ -62,6 +63,21 @@ def test_compose_has_the_profiles(command: str) -> None:
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"].values()
     known = {profile for service in services for profile in service.get("profiles", [])}
     assert set(re.findall(r"--profile (\w+)", command)) <= known
+
+
+@pytest.mark.parametrize("command", [*starting("CONFIG="), *starting("CAMERA=")])
+def test_compose_files_are_there_and_take_the_variable(command: str) -> None:
+    texts = [(ROOT / name).read_text() for name in re.findall(r"-f (\S+)", command)]
+    assert len(texts) == 2
+    assert f"${{{command.partition('=')[0]}:-" in texts[1]
+
+
+def test_the_configuration_loads(tmp_path: Path) -> None:
+    (body,) = [body for _, body in blocks("yaml")]
+    (tmp_path / "pinhole.yaml").write_text(body)
+    (camera,) = load({}, dict, tmp_path / "pinhole.yaml", {}).cameras
+    assert camera.chain.steps
+    make_source(camera.uri)
 
 
 @pytest.mark.parametrize("command", starting("pinhole serve"))

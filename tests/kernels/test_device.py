@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
@@ -67,6 +68,15 @@ def test_b74_the_reason_is_the_real_one_on_this_machine() -> None:
         assert reason is None or reason in why
     finally:
         device.close()
+
+
+def test_without_a_driver_nobody_is_told_to_install_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)  # importing it fails
+    monkeypatch.setitem(sys.modules, "cupy.cuda", None)
+    monkeypatch.setattr(device_module, "_has_driver", lambda: False)
+    assert cuda_absence() == "there is no NVIDIA driver (libcuda.so.1)"
+    monkeypatch.setattr(device_module, "_has_driver", lambda: True)
+    assert "install the extra" in str(cuda_absence())
 
 
 @pytest.mark.usefixtures("without_gpu")

@@ -15,7 +15,7 @@ from kernels.errors import DeviceFailedError, InputError, OutOfMemoryError
 from kernels.formats import BGR8, I420, NV12
 from kernels.image import PLANE_ALIGNMENT
 from kernels.memory import HostMemory
-from kernels.plan import make_plan, result_nbytes
+from kernels.plan import Plan, make_plan, result_nbytes
 from pipeline.lease import LeaseConsumedError, ReadLease
 from pipeline.ring import Keep, Ring, RingClosed
 from tests.pipeline.fakes import SlowCompletion, as_completion, assert_slots_back, frame, held, image, settled, until
@@ -566,6 +566,51 @@ def test_room_for_a_bigger_result_is_made_ahead_or_refused_as_a_whole(
     ring.retire()
     monkeypatch.setattr(device, "allocate_slot", plain)
     ring.reserve(make_plan(Chain(), image(900, 900)))  # a retired ring gets nothing any more
+    assert ring.close(1)
+
+
+def test_memory_of_a_huge_result_goes_back_when_results_are_small_again(device: NullDevice) -> None:
+    ring = Ring(device, image(64, 48), slots=6)
+    small, huge = make_plan(Chain(), image(64, 48)), make_plan(Chain(), image(4000, 3000))
+    before = held(device)
+
+    def frames(plan: Plan, first: int) -> None:
+        for sequence in range(first, first + 12):
+            publish(ring, sequence)
+            lease = ring.acquire_ready(0)
+            assert lease is not None
+            lease.result(plan).plane(0)[...] = 1
+            lease.finish(DoneNow())
+
+    frames(small, 0)
+    ring.reserve(huge)
+    frames(huge, 100)
+    assert held(device) >= before + 6 * (result_nbytes(huge) - result_nbytes(small))
+    ring.reserve(small)
+    publish(ring, 200)  # one that is under way still makes the huge result, in the memory it has
+    late = ring.acquire_ready(0)
+    assert late is not None
+    late.result(huge).plane(0)[...] = 1
+    late.finish(DoneNow())
+    frames(small, 300)
+    assert held(device) == before
+    assert ring.statistics().nbytes == held(device)
+    ring.reserve(huge)
+    ring.reserve(small)  # before any frame
+    assert held(device) == before
+    assert ring.close(1)
+
+
+def test_too_large_memory_stays_where_there_is_none_for_a_smaller_one(
+    device: NullDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    huge = make_plan(Chain(), image(4000, 3000))
+    ring = Ring(device, image(64, 48), slots=4, plan=huge)
+    before = held(device)
+    device.fail_allocation = OutOfMemoryError("host memory", 1, 0, "lower the ring")
+    ring.reserve(make_plan(Chain(), image(64, 48)))
+    assert held(device) == before
+    device.fail_allocation = None
     assert ring.close(1)
 
 

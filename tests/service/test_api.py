@@ -19,7 +19,7 @@ import yaml
 
 from kernels.device import HostDevice
 from kernels.registry import all_ops
-from pipeline.camera import CameraConfig
+from pipeline.camera import CameraConfig, CameraState
 from pipeline.engine import Engine
 from pipeline.sources import all_sources, make_source
 from service.config import load
@@ -27,6 +27,7 @@ from service.describe import STAGES
 from service.routes.configuration import configuration_yaml
 from tests.helpers.inprocess import Served
 from tests.helpers.sequence_code import read_codes
+from tests.pipeline.fakes import until_state
 
 pytestmark = pytest.mark.leaks_allowed("the shared service makes its worker threads when needed; checked at its end")
 
@@ -154,6 +155,36 @@ def test_b77_the_configuration_shows_no_credentials_and_says_so() -> None:
     assert (uris["plain"], uris["escaped"]) == (plain, "image:///tmp/a%20b%26c.png?fps=5")
     filled = make_source(uris["door"].replace("***", "u:p%2540ss"))  # typed in as the comment asks
     assert filled.config.name == "rtsp://u:p%40ss@127.0.0.1:1/x"
+    engine.stop()
+
+
+def test_a_result_beyond_the_memory_limit_is_refused_with_the_numbers(served: Served) -> None:
+    """Also where only a picture between operations is large, and without making any of it."""
+    device = served.engine.device
+    before = served.get("/api/v1/cameras/two/chain").json()
+    held = device.ledger.held("host")
+    device.max_host_bytes = 60_000_000
+    try:
+        for chain in ("resize(width=16384,height=16384) | rotate", "resize(width=9000,height=9000) | resize(width=64)"):
+            problem = assert_problem(served.request("PUT", "/api/v1/cameras/two/chain", {"chain": chain}), 507)
+            assert "limits.max_memory_bytes (60.0 MB)" in problem["detail"]
+            assert re.search(r"6 slots of .*: \d+\.\d MB were asked for and \d+\.\d MB is free", problem["detail"])
+        assert served.get("/api/v1/cameras/two/chain").json() == before
+        assert device.ledger.held("host") == held
+        assert served.request("PUT", "/api/v1/cameras/two/chain", {"chain": "resize(width=320) | sobel"}).status == 200
+    finally:
+        device.max_host_bytes = None
+
+
+def test_a_source_beyond_the_memory_limit_fails_with_the_numbers() -> None:
+    device = HostDevice()
+    device.max_host_bytes = 60_000_000
+    engine = Engine(device)
+    camera = engine.add(CameraConfig("card", "testcard://?size=4096x4096", slots=64))
+    until_state(camera, CameraState.FAILED)
+    assert "64 slots of" in str(camera.cause)
+    assert "limits.max_memory_bytes" in str(camera.cause)
+    assert device.ledger.held("host") == 0
     engine.stop()
 
 

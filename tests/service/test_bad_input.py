@@ -171,6 +171,16 @@ def test_a_query_that_is_none_is_refused(served: Served, query: str, field: str,
         assert_problem(served.get(f"{path}?{action}{query}"), 422, field, allowed)
 
 
+def test_nothing_and_a_wrong_index_are_said_in_plain_words(served: Served) -> None:
+    two = "/api/v1/cameras/two/chain"
+    problem = assert_problem(served.request("PATCH", f"{two}/one", {"params": {}}), 422, "index", "integer")
+    assert "'one'" in problem["detail"]
+    body = {"ops": [{"op": "gamma", "params": {"gamma": None}}]}
+    problem = assert_problem(served.request("PUT", two, body), 422, "ops[0].params.gamma", "number")
+    assert problem["errors"][0]["reason"].startswith("nothing: ")
+    assert "None" not in problem["detail"]
+
+
 @pytest.mark.parametrize(
     ("path", "field", "allowed"),
     [

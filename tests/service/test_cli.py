@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 import socket
 import subprocess
 import sys
@@ -12,15 +13,19 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pydantic import SecretStr
 
+from kernels.device import HostDevice
 from kernels.errors import InputError
 from kernels.registry import all_ops
 from pipeline.camera import CameraConfig
 from pipeline.encoders import all_encoders
+from pipeline.engine import Engine
 from pipeline.sources import all_sources, catalogue
-from service.cli import main
+from service.cli import announce, main
 from service.config import load
 from service.config_cli import camera_flags, default_cameras, missing_clip
+from service.settings import Settings
 from service.version import version
 from tests.helpers.server import SMALL_CARD, command, environment, serve
 
@@ -230,7 +235,8 @@ def test_a_port_in_use_is_an_error_of_the_place_not_of_the_input() -> None:
         port = taken.getsockname()[1]
         code, text = here("serve", "--port", str(port), "--camera", f"a={SMALL_CARD}")
     assert code == 1
-    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in text
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; another program listens there" in text
+    assert "address of this machine" not in text
     assert "starting" not in text, "no camera is opened before the port is ours"
 
 
@@ -239,6 +245,22 @@ def test_an_address_that_is_not_ours_is_an_error_of_the_place() -> None:
         code, text = here("serve", "--port", "0", "--host", host, "--insecure")
         assert code == 1, text
         assert f"cannot listen on {host}" in text
+    assert "that name is not known here" in text
+    code, text = here("serve", "--port", "0", "--host", "no-such-host.invalid")
+    assert code == 2
+    assert "'no-such-host.invalid' is not a name or address that is known here" in text
+    assert "other machines" not in text
+
+
+def test_a_short_token_beyond_the_loopback_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    for token, warned in (("Geheim-1", True), ("a-token-of-a-length", False)):
+        caplog.clear()
+        settings = Settings(host="0.0.0.0", token=SecretStr(token))
+        with caplog.at_level(logging.INFO, "pinhole.serve"):
+            announce("http://127.0.0.1:8080", settings, Engine(HostDevice()), "host")
+        assert ("the token is short" in caplog.text) is warned
+        assert token not in caplog.text
+        assert socket.gethostname() in caplog.text
 
 
 def test_b74_a_gpu_that_was_asked_for_by_name_and_is_absent_is_refused() -> None:

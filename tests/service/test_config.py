@@ -224,7 +224,7 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
         "PINHOLE_LOG_FORMAT": "json", "PINHOLE_LOG_LEVEL": "debug", "PINHOLE_MEMORY": "host",
         "PINHOLE_OPS_DIR": str(tmp_path), "PINHOLE_DUMP_CUDA": str(tmp_path),
         "PINHOLE_LIMITS__MAX_VIEWERS": "5", "PINHOLE_LIMITS__MAX_VARIANTS": "6",
-        "PINHOLE_LIMITS__MAX_BODY_BYTES": "7000", "PINHOLE_LIMITS__SEND_DEADLINE_S": "1.5",
+        "PINHOLE_LIMITS__MAX_BODY_BYTES": "7000", "PINHOLE_LIMITS__MAX_MEMORY_BYTES": "50000000", "PINHOLE_LIMITS__SEND_DEADLINE_S": "1.5",
         "PINHOLE_CAMERAS__Front__URI": "testcard://", "PINHOLE_CAMERAS__Front__CHAIN": "sobel | invert",
         "PINHOLE_CAMERAS__Front__SLOTS": "8", "PINHOLE_CAMERAS__Front__WAIT": "spin",
         "PINHOLE_CAMERAS__Front__STALE_AFTER_S": "9",
@@ -244,7 +244,8 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
     assert settings.allow_origins == ("https://x.example",)
     assert (settings.log_format, settings.log_level) == ("json", "debug")
     assert settings.limits.model_dump() == {
-        "max_viewers": 5, "max_variants": 6, "max_body_bytes": 7000, "send_deadline_s": 1.5,
+        "max_viewers": 5, "max_variants": 6, "max_body_bytes": 7000, "max_memory_bytes": 50_000_000,
+        "send_deadline_s": 1.5,
     }  # fmt: skip
     cameras = {camera.name: camera for camera in effective.cameras}
     assert set(cameras) == {"Front", "two__parts", "whole"}

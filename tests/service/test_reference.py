@@ -15,6 +15,10 @@ def test_the_reference_is_that_of_the_code() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference(), f"run `{COMMAND} > service/REFERENCE.md`"
 
 
+def test_a_range_says_its_steps() -> None:
+    assert "| `degrees` | integer, 0 to 270 ° in steps of 90 |" in reference()
+
+
 def test_it_names_every_operation_and_source() -> None:
     text = reference()
     for name in all_ops():
