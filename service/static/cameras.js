@@ -5,6 +5,8 @@ import { MEANINGS } from "./meanings.js";
 const SHOWS = new Set(["running", "ended"]);
 const WAITS = new Set(["starting", "reconnecting", "stopping", "stopped"]);
 
+export const UNKNOWN = "no answer";
+
 // The name after # in the address; names are letters, digits, _ and - only.
 export const chosen = () => location.hash.slice(1);
 
@@ -38,6 +40,14 @@ export class CameraList {
       setText(card.drops, `${whole(dropped(camera))} drops`);
       if (camera.name === current) card.link.setAttribute("aria-current", "true");
       else card.link.removeAttribute("aria-current");
+    }
+  }
+
+  // The service does not answer: nothing that it said of them still holds.
+  unreachable() {
+    for (const { badge, fps } of this.#cards.values()) {
+      setBadge(badge, "bad", UNKNOWN);
+      setText(fps, "– fps");
     }
   }
 

@@ -1,4 +1,5 @@
 // The chain of one camera as controls: parameters act at once, operations are added, removed and moved.
+import { cameraPath } from "./api.js";
 import { byId, make, setText } from "./dom.js";
 import { makeField } from "./field.js";
 import { ChainSender } from "./sender.js";
@@ -59,8 +60,10 @@ export class ChainEditor {
       if (this.#sender.waiting(job.index, name)) continue; // the user is elsewhere by now
       const field = this.#fields[job.index]?.[name];
       const wrong = error.errors?.find((entry) => entry.field.endsWith(`.${name}`)) ?? error.errors?.[0];
-      field?.set(this.#sender.chain.ops[job.index]?.params[name]);
-      field?.refuse(wrong ? `${wrong.reason}${wrong.allowed ? ` (allowed: ${wrong.allowed})` : ""}` : error.message);
+      const stays = this.#sender.chain.ops[job.index]?.params[name];
+      field?.set(stays);
+      const why = wrong ? `${wrong.reason}${wrong.allowed ? ` (allowed: ${wrong.allowed})` : ""}` : error.message;
+      field?.refuse(`not taken, it stays ${typeof stays === "object" ? JSON.stringify(stays) : stays}: ${why}`);
     }
   }
 
@@ -115,7 +118,7 @@ export class ChainEditor {
       [list[index], list[to]] = [list[to], list[index]];
       return list;
     };
-    const place = (to) => `${step.op} is now operation ${to + 1} of ${count}`;
+    const place = (to) => `${step.op} is now chain/${to} of ${count}`;
     const buttons = [
       this.#button("up", "↑", `Move ${step.op} up`, index === 0, swap(index - 1), place(index - 1), index - 1),
       this.#button("down", "↓", `Move ${step.op} down`, index === count - 1, swap(index + 1), place(index + 1), index + 1),
@@ -123,7 +126,7 @@ export class ChainEditor {
     ];
     return make("li", {},
       make("fieldset", {},
-        make("legend", {}, `${index + 1}. ${step.op}`),
+        make("legend", {}, step.op, make("span", { className: "path quiet", title: `Over HTTP: PATCH ${cameraPath(this.#camera)}/chain/${index}` }, `chain/${index}`)),
         make("div", { className: "tools" }, make("span", { className: "quiet" }, summary), ...buttons),
         ...Object.values(this.#fields[index]).map((field) => field.element)));
   }

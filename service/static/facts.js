@@ -3,7 +3,19 @@ import { byId, make, setText } from "./dom.js";
 import { whole } from "./cameras.js";
 import { MEANINGS } from "./meanings.js";
 
-const WIDTHS = { why: "wide", from: "wide", device: "broad" };
+// Why frames came to no result; the source's own reasons (truncated, …) speak for themselves.
+const DROPS = {
+  "stale": "a newer frame was there before its turn",
+  "overrun": "its slot was needed for a newer one",
+  "no_slot": "every slot was held",
+  "format": "the source changed its size or format",
+  "closed": "the camera stopped",
+  "device": "the device failed on it",
+  "memory": "there was no memory for its result",
+  "lost": "a fault gave its slot up",
+};
+
+const WIDTHS = { why: "wide", dropped: "wide", from: "wide", device: "broad" };
 
 const sum = (counts) => Object.values(counts).reduce((total, count) => total + count, 0);
 
@@ -43,7 +55,9 @@ export class Facts {
     this.#set("ring", camera.ring ? `${camera.ring.slots} slots, ${bytes(camera.ring.nbytes)}` : "–");
     this.#set("pinned memory", bytes(state.held_bytes.pinned));
     this.#set("frames processed", whole(camera.frames.processed));
-    this.#set("dropped", Object.entries(camera.frames.dropped).map(([reason, n]) => `${whole(n)} ${reason}`).join(", ") || "0");
+    const drops = Object.entries(camera.frames.dropped).map(
+      ([reason, n]) => `${whole(n)} ${reason}${DROPS[reason] ? ` (${DROPS[reason]})` : ""}`);
+    this.#set("dropped", drops.join(", ") || "0");
     this.#set("viewers", whole(camera.viewers.live));
     this.#set("reconnects", whole(camera.reconnects));
     this.#set("from", camera.uri);

@@ -1,6 +1,8 @@
 // A control made from the JSON Schema of one parameter: slider and number, check box, choice, colour, list, or text.
 import { make, setText } from "./dom.js";
 
+const SAID_MS = 6000;
+
 let made = 0;
 
 // The schema itself behind references and "or null".
@@ -19,7 +21,9 @@ export function makeField(name, rawSchema, definitions, changed) {
   const meaning = schema.description ?? "";
   setText(hint, meaning);
 
+  let fading = 0;
   const clear = () => {
+    clearTimeout(fading);
     if (!hint.classList.contains("error")) return;
     hint.classList.remove("error");
     hint.removeAttribute("role");
@@ -36,6 +40,8 @@ export function makeField(name, rawSchema, definitions, changed) {
     hint.setAttribute("role", "alert");
     setText(hint, text);
     for (const input of controls.inputs) input.setAttribute("aria-invalid", "true");
+    clearTimeout(fading);
+    fading = setTimeout(clear, SAID_MS); // the field holds a good value again
   };
   const label = make("label", { htmlFor: id }, name);
   field.element = make("div", { className: `field ${controls.kind}` }, label, ...controls.elements, hint);

@@ -1,6 +1,6 @@
 // The page asks how things are once a second and shows it; pictures come by themselves.
 import { read } from "./api.js";
-import { CameraList, chosen, stateOf } from "./cameras.js";
+import { CameraList, UNKNOWN, chosen, stateOf } from "./cameras.js";
 import { ChainEditor } from "./chain.js";
 import { ConfigurationText } from "./configuration.js";
 import { byId, setBadge, setText } from "./dom.js";
@@ -68,6 +68,8 @@ function failed(error) {
   } else {
     reachable = false;
     picture.unreachable();
+    list.unreachable();
+    setBadge(byId("state"), "bad", UNKNOWN);
     setText(byId("trouble"), error.status ? `The service refuses: ${error.message}` : "The service does not answer. Trying again.");
   }
   byId("trouble").hidden = false;

@@ -21,6 +21,7 @@ export class LivePicture {
 
   constructor() {
     this.#image.addEventListener("error", () => this.#failed());
+    this.#image.addEventListener("load", () => this.#image.classList.remove("broken"));
     document.addEventListener("visibilitychange", () => this.#update());
     new ResizeObserver(() => this.#resized()).observe(byId("screen"));
     for (const radio of document.querySelectorAll("input[name=view]")) {
@@ -42,7 +43,10 @@ export class LivePicture {
       this.#frozen.width = 0; // another camera's picture
       this.#change();
     }
-    if (this.#image.naturalWidth > 0) this.#trouble = "";
+    if (this.#image.naturalWidth > 0) {
+      this.#trouble = "";
+      this.#image.classList.remove("broken");
+    }
     const size = (this.#view === "source" ? camera.source : camera.result) ?? camera.source;
     if (size) byId("screen").style.aspectRatio = `${size.width} / ${size.height}`;
     this.#age = camera.age_ms === null ? null : { ms: camera.age_ms, at: performance.now() };
@@ -65,6 +69,11 @@ export class LivePicture {
   }
 
   #showAge(tooOld, ended) {
+    // What the service has is as old as it says, but it is not what is seen here.
+    if (this.#trouble || this.#paused) {
+      setBadge(byId("age"), this.#paused ? "warn" : "bad", this.#paused ? "paused" : "not shown");
+      return;
+    }
     if (this.#age === null) {
       setBadge(byId("age"), "bad", "no frame yet");
       return;
@@ -95,6 +104,7 @@ export class LivePicture {
   #update() {
     if (this.#paused || document.hidden) this.#stop();
     else this.#play();
+    if (this.#paused) setBadge(byId("age"), "warn", "paused");
     if (this.#paused) this.#say("");
     else byId("message").hidden = true;
   }
@@ -139,6 +149,7 @@ export class LivePicture {
 
   async #failed() {
     if (!this.#image.hasAttribute("src")) return;
+    this.#image.classList.add("broken"); // the browser's own sign for it says nothing
     const camera = this.#camera;
     clearTimeout(this.#retry);
     this.#retry = setTimeout(() => this.#play(), RETRY_MS);
@@ -148,6 +159,7 @@ export class LivePicture {
     asking.abort(); // if it is a stream after all, it is not wanted here
     if (camera === this.#camera) {
       this.#trouble = trouble;
+      if (trouble) setBadge(byId("age"), "bad", "not shown");
       this.#say(trouble || "The picture does not come; trying again.");
     }
   }
