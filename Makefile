@@ -16,7 +16,8 @@ INSTALL = python=$(or $(PYTHON),$$(sh deploy/python.sh)) && $$python deploy/inst
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z][a-z-]*\):.*##  *\(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
-	@echo "ARGS='...' is handed on; PYTHON=/path/to/python3 chooses the Python."
+	@echo "ARGS='...' is handed on: make serve ARGS='--port 9000 --chain \"testcard=gamma(gamma=2) | sobel\"'"
+	@echo "PYTHON=/path/to/python3 chooses the Python."
 
 serve: setup  ## set up what is missing and serve http://127.0.0.1:8080 (Ctrl-C ends it)
 	@$(BIN)/pinhole serve $(ARGS)

@@ -60,6 +60,7 @@ class CaptureLoop:
         self._last_summary = 0.0
         self._slots: CaptureSlots | None = None
         self._corrupt_logged: dict[str, float] = {}  # by reason: when
+        self._formats_logged: set[str] = set()
         self.thread = threading.Thread(target=self._run, name=f"cap-{core.config.name}", daemon=True)
 
     # ---- any thread
@@ -183,7 +184,7 @@ class CaptureLoop:
                 changes += 1
                 if changes > MAX_FORMAT_CHANGES:
                     raise SourceError(f"the format changes without a frame, now to {error.format.image}") from error
-                log.info("camera %s: the source is now %s", core.config.name, error.format.image.describe())
+                self._log_format(error)
                 slots.ring = core.prepare(error.format).ring
                 read_limit_s = self._read_limit_s(error.format)
                 continue
@@ -199,6 +200,13 @@ class CaptureLoop:
         if not format.live:
             return None
         return max(self._core.config.stale_after_s, 10 / format.fps if format.fps else 0.0)
+
+    def _log_format(self, error: FormatChanged) -> None:
+        """Each format once at ``info``; a folder of pictures of all sizes changes it for ever."""
+        text = error.format.image.describe()
+        level = logging.DEBUG if text in self._formats_logged else logging.INFO
+        self._formats_logged.add(text)
+        log.log(level, "camera %s: the source is now %s", self._core.config.name, text)
 
     def _log_corrupt(self, error: FrameCorrupt) -> None:
         """One line for each reason, now and then; the counter has them all."""

@@ -216,10 +216,14 @@ def _add(engine: Engine, config: CameraConfig, effective: Effective) -> None:
 
 @main.command()
 @click.option("--url", metavar="URL", help="The service; left out: port PINHOLE_PORT (8080) of this machine.")
+@click.option("--port", type=click.IntRange(1, 65535), help="The service at this port of this machine.")
 @click.option("--ready", is_flag=True, help="Ask for a fresh frame of every camera, not only for the service itself.")
-def health(url: str | None, ready: bool) -> None:
+def health(url: str | None, port: int | None, ready: bool) -> None:
     """Ask a running service how it is; exit code 0 if it is well, else 1."""
-    healthy, text = ask(url or default_url(), "ready" if ready else "live")
+    if url is not None and port is not None:
+        _fail("--port is part of --url: one of them says it all", NOT_ACCEPTABLE)
+    place = default_url() if port is None else f"http://127.0.0.1:{port}"
+    healthy, text = ask(url or place, "ready" if ready else "live")
     click.echo(text)
     raise SystemExit(0 if healthy else CANNOT_RUN)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from kernels.chain import values_of
-from kernels.errors import InputError
+from kernels.errors import InputError, UnknownNameError
 from kernels.registry import use_ops_folder
 from service.config_cli import NOT_ACCEPTABLE
 from service.op_templates import TEMPLATES
@@ -38,12 +38,33 @@ ops_folder = _ops_option("PINHOLE_OPS_DIR", "; else PINHOLE_OPS_DIR names it")
 ops_folder_again = _ops_option(None, "")
 
 
-@click.group(invoke_without_command=True)
+class OpsGroup(click.Group):
+    """A word that is no command is an operation's name: that one alone is listed."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return super().get_command(ctx, cmd_name) or click.Command(cmd_name, callback=lambda: list_one(cmd_name))
+
+
+def list_one(name: str) -> None:
+    """What ``pinhole ops`` says of one operation; ends the command where there is none."""
+    catalogue = {op["name"]: op for op in op_catalogue()}
+    if name in catalogue:
+        list_op(catalogue[name])
+    else:
+        refuse(UnknownNameError("ops", "operation or command", name[:60], [*catalogue, *ops.commands]))
+
+
+def list_op(op: dict[str, Any]) -> None:
+    click.echo(f"{click.style(op['name'], bold=True)} ({op['kind']}): {op['summary']}")
+    list_parameters(op["schema"], "no parameters")
+
+
+@click.group(cls=OpsGroup, invoke_without_command=True)
 @ops_folder
 @click.option("--json", "as_json", is_flag=True, help="With JSON Schemas, as GET /api/v1/ops answers.")
 @click.pass_context
 def ops(context: click.Context, ops_dir: Path | None, as_json: bool) -> None:
-    """List the operations: name, kind, and each parameter's type, range, default, unit and meaning.
+    """List the operations, or the NAMEd one: name, kind, and each parameter's type, range, default, unit and meaning.
 
     Formulas, sources and pictures of them are in kernels/ops/README.md of the repository.
     """
@@ -56,8 +77,7 @@ def ops(context: click.Context, ops_dir: Path | None, as_json: bool) -> None:
         click.echo(json.dumps(json.loads(to_json({"ops": catalogue})), indent=2, ensure_ascii=False))
         return
     for op in catalogue:
-        click.echo(f"{click.style(op['name'], bold=True)} ({op['kind']}): {op['summary']}")
-        list_parameters(op["schema"], "no parameters")
+        list_op(op)
 
 
 def take_folder(folder: Path | None) -> None:

@@ -37,7 +37,7 @@ class FileConfig(SourceConfig):
 
 
 class File(Source):
-    """A video file, played by its own time stamps through FFmpeg.
+    """A video file, played by its own time stamps through FFmpeg; a chain that is slower slows it down, nothing drops.
 
     Planes are copied once, from the decoder into the slot, in the stream's own format (see ``_av_picture``), turned
     upright by the file's display matrix. Not live: nothing is lost, and a slow chain slows the playback down. Without

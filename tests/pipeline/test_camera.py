@@ -401,6 +401,17 @@ def test_b20_a_format_that_only_ever_changes_is_given_up() -> None:
         assert "format changes" in (camera.cause or "")
 
 
+def test_a_format_that_comes_back_is_not_told_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A folder of pictures of two sizes, played for ever, is two lines."""
+    caplog.set_level(logging.INFO, "pinhole")
+    sizes = [source_format(image(20 + i % 2, 10), live=False) for i in range(12)]
+    script = [step for size in sizes for step in (FormatChanged(size), *pictures(1))]
+    with camera_of(lambda: FakeSource(script, source_format(live=False))) as camera:
+        until_state(camera, CameraState.ENDED)
+        assert camera.statistics().processed == 12
+    assert len([r for r in caplog.records if "the source is now" in r.getMessage()]) == 2
+
+
 def test_a_mere_change_of_rate_keeps_the_ring() -> None:
     same = SourceFormat(image(), 12.5, True)
     with camera_of(lambda: FakeSource(then(pictures(5), FormatChanged(same), pictures()))) as camera:

@@ -70,6 +70,16 @@ def test_ops_lists_every_operation_with_its_parameters() -> None:
     assert listed[0]["schema"]["additionalProperties"] is False
 
 
+def test_ops_lists_one_by_its_name() -> None:
+    code, text = here("ops", "sobel")
+    assert code == 0
+    assert text.startswith("sobel (stencil): ")
+    assert "gamma" not in text
+    code, text = here("ops", "sobbel")
+    assert code == 2
+    assert "did you mean 'sobel'?" in text
+
+
 def test_sources_lists_every_source_with_its_settings() -> None:
     code, text = here("sources")
     assert code == 0

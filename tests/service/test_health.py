@@ -57,6 +57,10 @@ def test_nobody_there_and_nobody_answering() -> None:
     for url in ("nonsense", "http://", "ftp://127.0.0.1:1"):
         assert not ask(url)[0]
     assert CliRunner().invoke(main, ["health", "--url", "http://127.0.0.1:9"]).exit_code == 1
+    done = CliRunner().invoke(main, ["health", "--port", "9"])
+    assert done.exit_code == 1
+    assert "http://127.0.0.1:9" in done.output
+    assert CliRunner().invoke(main, ["health", "--port", "9", "--url", "http://127.0.0.1:9"]).exit_code == 2
 
 
 @pytest.mark.parametrize(("port", "expected"), [("9000", 9000), ("", 8080), ("tcp://10.0.0.1:80", 8080)])
