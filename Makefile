@@ -9,7 +9,8 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALL = python=$(or $(PYTHON),$$(sh deploy/python.sh)) && $$python deploy/install.py --venv $(VENV)
+INSTALL = python=$(or $(PYTHON),$$(sh deploy/python.sh)) && \
+	{ command -v "$$python" >/dev/null || { echo "PYTHON=$$python is no program here" >&2; exit 1; }; } && $$python deploy/install.py --venv $(VENV)
 
 .DEFAULT_GOAL := help
 .PHONY: help serve test setup setup-dev setup-bench programs check format bench clean

@@ -72,6 +72,8 @@ def load(
     merged: Layer = {}
     for layer in layers:
         merged.update(layer)
+    for layer in layers:
+        _check_overridden({place: value for place, value in layer.items() if merged[place] is not value})
     if (CAMERAS,) not in merged and not any(place[0] == CAMERAS and place[-1] == "uri" for place in merged):
         merged = {**default_cameras(), **merged}
     names = _camera_names(merged)
@@ -93,6 +95,18 @@ def load(
     assert settings.cameras is not None
     cameras = tuple(camera_config(name, camera, merged) for name, camera in settings.cameras.items())
     return Effective(settings, cameras, merged)
+
+
+def _check_overridden(layer: Layer) -> None:
+    """Raise InputError for a value that is wrong, though another goes before it: it would surprise some day."""
+    nested = _nested(layer)
+    for camera in nested[CAMERAS].values():
+        if isinstance(camera, dict):
+            camera.setdefault("uri", "testcard://")
+    try:
+        Configuration.model_validate(nested)
+    except ValidationError as error:
+        raise _input_error(error, layer) from None
 
 
 def _camera_names(layer: Layer) -> list[str]:

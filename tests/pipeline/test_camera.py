@@ -405,7 +405,7 @@ def test_a_format_that_comes_back_is_not_told_again(caplog: pytest.LogCaptureFix
     """A folder of pictures of two sizes, played for ever, is two lines."""
     caplog.set_level(logging.INFO, "pinhole")
     sizes = [source_format(image(20 + i % 2, 10), live=False) for i in range(12)]
-    script = [step for size in sizes for step in (FormatChanged(size), *pictures(1))]
+    script = list(itertools.chain.from_iterable(then(FormatChanged(size), pictures(1)) for size in sizes))
     with camera_of(lambda: FakeSource(script, source_format(live=False))) as camera:
         until_state(camera, CameraState.ENDED)
         assert camera.statistics().processed == 12

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -224,7 +225,8 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
         "PINHOLE_LOG_FORMAT": "json", "PINHOLE_LOG_LEVEL": "debug", "PINHOLE_MEMORY": "host",
         "PINHOLE_OPS_DIR": str(tmp_path), "PINHOLE_DUMP_CUDA": str(tmp_path),
         "PINHOLE_LIMITS__MAX_VIEWERS": "5", "PINHOLE_LIMITS__MAX_VARIANTS": "6",
-        "PINHOLE_LIMITS__MAX_BODY_BYTES": "7000", "PINHOLE_LIMITS__MAX_MEMORY_BYTES": "50000000", "PINHOLE_LIMITS__SEND_DEADLINE_S": "1.5",
+        "PINHOLE_LIMITS__MAX_BODY_BYTES": "7000", "PINHOLE_LIMITS__MAX_MEMORY_BYTES": "50000000",
+        "PINHOLE_LIMITS__SEND_DEADLINE_S": "1.5",
         "PINHOLE_CAMERAS__Front__URI": "testcard://", "PINHOLE_CAMERAS__Front__CHAIN": "sobel | invert",
         "PINHOLE_CAMERAS__Front__SLOTS": "8", "PINHOLE_CAMERAS__Front__WAIT": "spin",
         "PINHOLE_CAMERAS__Front__STALE_AFTER_S": "9",
@@ -253,6 +255,27 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
     assert str(cameras["Front"].chain) == "sobel() | gamma(gamma=1.0)"
     assert str(cameras["two__parts"].chain) == "sobel()"
     assert cameras["whole"].slots == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "field"),
+    [
+        ("port: eighty\n", {("port",): Value(80, "--port")}, "pinhole.yaml:1: port"),
+        ("limits: {max_viewers: 0}\n", {("limits", "max_viewers"): Value(3, "--max-viewers")}, "limits.max_viewers"),
+        (
+            "cameras: {a: {uri: 'testcard://', slots: 1}}\n",
+            {("cameras", "a", "slots"): Value(4, "--slots")},
+            "cameras.a.slots",
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused_also_where_another_goes_before_it(
+    tmp_path: Path, text: str, flags: Layer, field: str
+) -> None:
+    file = tmp_path / "pinhole.yaml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=re.escape(field)):
+        load(flags, dict, file, {})
 
 
 def test_variables_that_are_no_settings_are_left_alone() -> None:
