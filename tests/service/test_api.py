@@ -390,7 +390,7 @@ def test_the_page_needs_nothing_from_elsewhere(served: Served) -> None:
 
 def test_the_page_s_scripts_are_small_and_the_vendored_one_is_as_published() -> None:
     scripts = {path.name: path.stat().st_size for path in STATIC.glob("*.js")}
-    assert sum(scripts.values()) < 40_000, scripts
+    assert sum(scripts.values()) < 45_000, scripts
     published = hashlib.sha256((STATIC / "vendor" / "uPlot.iife.min.js").read_bytes()).hexdigest()
     assert published == UPLOT_SHA256, "uPlot 1.6.32, dist/uPlot.iife.min.js of the npm package"
     assert "MIT License" in (STATIC / "vendor" / "uPlot.LICENSE.txt").read_text()
