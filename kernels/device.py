@@ -334,6 +334,8 @@ def zero_copy_refusal(can_map: bool, integrated: bool, architecture: int) -> str
         return "cannot map host memory"
     if integrated and architecture < 72:
         return "leaves pinned memory out of the CPU's caches, so that every picture would be read several times slower"
+    if architecture < 70:
+        return f"has compute capability {architecture / 10:.1f}; the kernels need 7.0 or later"
     return None
 
 

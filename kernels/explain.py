@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.codegen import pass_name, stages, tile_width_px
 from kernels.geometry import BAND_ROWS, pieces, radii, shared_bytes
 from kernels.image import ImageSpec
 from kernels.op import OpKind, OpParams, TemporalOp
 from kernels.plan import MAX_HALO_PX, WORD, Pass, PassKind, Plan
+from kernels.stages import pass_name, stages, tile_width_px
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How a pass lies over its picture: halos, tiles, pieces of work, shared memory. Pure; what a launch takes.
+"""How a pass lies over its picture: halos, tiles, pieces of work, shared memory.
 
 Pure; the executor and what explains a plan share it.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.codegen import tables_bytes, tile_width_px
 from kernels.image import align_up
 from kernels.op import MorphologyOp, OpKind, OpParams, SeparableOp
 from kernels.plan import Pass, PassKind, Plan
+from kernels.stages import tables_bytes, tile_width_px
 
 # The constants of kernels/cuda/*.cuh that decide a launch.
 THREADS = 256

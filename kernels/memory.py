@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from kernels.errors import MemoryClosedError, OutOfMemoryError
-from kernels.image import Pixels
+from kernels.image import PLANE_ALIGNMENT, Pixels, align_up
 
 CUDA_ERROR_MEMORY_ALLOCATION = 2
 
@@ -139,7 +139,8 @@ class MappedMemory(_Owner):
     def __init__(self, nbytes: int, ledger: Ledger) -> None:
         from cupy.cuda import runtime
 
-        asked = max(nbytes, 1)
+        # Whole words: the device reads those that hold the last bytes.
+        asked = align_up(max(nbytes, 1), PLANE_ALIGNMENT)
         try:
             self._ptr: int = runtime.hostAlloc(asked, runtime.hostAllocMapped | runtime.hostAllocPortable)
         except runtime.CUDARuntimeError as error:

@@ -104,7 +104,7 @@ class Op(ABC, Generic[P]):
 
     @abstractmethod
     def constants(self, params: P) -> bytes:
-        """The parameters as the CUDA form reads them; they travel with the launch, so a frame sees one whole set."""
+        """The parameters as the CUDA form reads them; a frame sees one whole set; at most 1016 bytes."""
 
     @abstractmethod
     def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:

@@ -104,7 +104,8 @@ def unfused(plan: Plan) -> Plan:
 def reads_in_place(plan: Plan) -> Plan:
     """The same without an ingest where passes can read the slot themselves: halos twice, but one picture less.
 
-    For slots in memory that the GPU reads as quickly as its own. Sources of whole words a row, BGR8 and GRAY8.
+    For sources in device memory, or in host memory that the GPU caches; mapped memory never is. BGR8 and GRAY8 whose
+    rows are whole words.
     """
     source = plan.source
     whole = source.format.is_working and source.strides[0] % WORD == 0 and source.offsets[0] % WORD == 0
@@ -177,5 +178,5 @@ def chain_params(chain: Chain) -> tuple[OpParams, ...]:
 
 
 def result_nbytes(plan: Plan) -> int:
-    """Bytes of a slot's result buffer, rounded up so that the device may store whole 16-byte words."""
+    """Bytes of a slot's result buffer: whole lines of the link."""
     return align_up(plan.result.nbytes, PLANE_ALIGNMENT)

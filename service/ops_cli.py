@@ -131,7 +131,7 @@ def parameter_text(schema: dict[str, Any]) -> str:
 @click.option("--format", "format_name", default="NV12", show_default=True, help=f"Of the source: {FORMAT_NAMES}.")
 @click.option("--size", default="1920x1080", show_default=True, help="Of the source, in pixels.")
 @click.option("--target", metavar="FORMAT", help="Of the result: GRAY8, I420 or NV12; left out: what the chain makes.")
-@click.option("--integrated", is_flag=True, help="For a GPU that shares its memory with the CPU, as on a Jetson.")
+@click.option("--in-place", is_flag=True, help="Without an ingest: passes read the source themselves, halos twice.")
 @click.option("--json", "as_json", is_flag=True, help="The same as one JSON object.")
 @click.option(
     "--dump-cuda",

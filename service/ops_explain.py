@@ -22,7 +22,7 @@ from kernels.plan import Plan, chain_params, make_plan, reads_in_place, slot_sou
 SIZE = re.compile(r"(\d{1,5})[x×](\d{1,5})")
 
 
-def plan_for(chain: Chain, format: str, size: str, target: str | None, *, integrated: bool) -> Plan:
+def plan_for(chain: Chain, format: str, size: str, target: str | None, *, in_place: bool) -> Plan:
     """The plan as a camera's slots would have it.
 
     Raises:
@@ -38,11 +38,11 @@ def plan_for(chain: Chain, format: str, size: str, target: str | None, *, integr
     except InputError as error:
         field = {"size": "--size", "target": "--target"}.get(error.field, error.field)
         raise InputError(field, error.reason, error.allowed) from None
-    return reads_in_place(plan) if integrated else plan
+    return reads_in_place(plan) if in_place else plan
 
 
 def explained(
-    text: str, format: str, size: str, target: str | None, *, integrated: bool, as_json: bool, dump_cuda: Path | None
+    text: str, format: str, size: str, target: str | None, *, in_place: bool, as_json: bool, dump_cuda: Path | None
 ) -> str:
     """What the command prints; writes the CUDA text to ``dump_cuda`` if asked.
 
@@ -50,7 +50,7 @@ def explained(
         InputError
     """
     chain = parse_chain(text)
-    plan = plan_for(chain, format, size, target, integrated=integrated)
+    plan = plan_for(chain, format, size, target, in_place=in_place)
     if dump_cuda is not None:
         prepare_folder(dump_cuda, "--dump-cuda")
     params = chain_params(chain)

@@ -2,7 +2,6 @@
 #pragma once
 #include "pinhole/flow.cuh"
 
-constexpr int EGRESS_THREADS = 256;
 constexpr int EGRESS_UNROLL = 4;  // words of a thread that are on their way at once
 
 struct EgressPass {
@@ -18,7 +17,6 @@ struct EgressPass {
 __device__ __forceinline__ uint4 packed_word(const EgressPass& p, long long byte) {
   long long row = byte / p.row_bytes;
   int column = (int)(byte - row * p.row_bytes);
-  if (p.row_bytes % WORD == 0) return __ldcg(reinterpret_cast<const uint4*>(p.src + row * p.stride + column));
   uint4 word;
   uint8* bytes = reinterpret_cast<uint8*>(&word);
 #pragma unroll
@@ -30,7 +28,7 @@ __device__ __forceinline__ uint4 packed_word(const EgressPass& p, long long byte
 }
 
 __device__ __forceinline__ void egress(const Frame& f, const EgressPass& p, int worker) {
-  constexpr long long CHUNK = EGRESS_UNROLL * EGRESS_THREADS * WORD;
+  constexpr long long CHUNK = EGRESS_UNROLL * THREADS * WORD;
   int ready = 0;  // rows that were waited for: chunks come in order
   for (long long chunk = worker * CHUNK; chunk < p.bytes; chunk += p.workers * CHUNK) {
     const int end = (int)((min(chunk + CHUNK, p.bytes) - 1) / p.row_bytes) + 1;
@@ -41,12 +39,12 @@ __device__ __forceinline__ void egress(const Frame& f, const EgressPass& p, int 
     uint4 words[EGRESS_UNROLL];
 #pragma unroll
     for (int k = 0; k < EGRESS_UNROLL; ++k) {
-      const long long byte = chunk + (k * EGRESS_THREADS + (int)threadIdx.x) * WORD;
+      const long long byte = chunk + (k * THREADS + (int)threadIdx.x) * WORD;
       if (byte < p.bytes) words[k] = packed_word(p, byte);
     }
 #pragma unroll
     for (int k = 0; k < EGRESS_UNROLL; ++k) {
-      const long long byte = chunk + (k * EGRESS_THREADS + (int)threadIdx.x) * WORD;
+      const long long byte = chunk + (k * THREADS + (int)threadIdx.x) * WORD;
       if (byte + WORD <= p.bytes) {
         store_once(f.result + byte, words[k]);
       } else {

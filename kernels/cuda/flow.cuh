@@ -7,6 +7,7 @@
 #pragma once
 #include "pinhole/common.cuh"
 
+constexpr int THREADS = 256;  // of a block
 constexpr int BAND_ROWS = 16;  // rows are handed over in bands
 constexpr int MAX_TEXTS = 8, MAX_TEXT_BYTES = 96;
 constexpr int PASS_BYTES = 256;  // of the plan's block, for each pass

@@ -12,7 +12,6 @@
 
 constexpr int SEGMENT_PX = 512;
 constexpr int SEGMENT_ROWS = 2;
-constexpr int INGEST_THREADS = 256;
 
 struct IngestPass {
   uint8* dst;  // null: the frame's result
@@ -130,7 +129,7 @@ struct Block {
   // One more word than aligned: a segment may start inside a word.
   static constexpr int WORDS = Format::SEGMENT_BYTES / WORD + 1;
   // The last warp reads nothing from the link: it hands rows on (flow.cuh), and its fence then waits for no read.
-  static_assert(Format::SEGMENTS * WORDS <= INGEST_THREADS - 32, "a thread loads one word");
+  static_assert(Format::SEGMENTS * WORDS <= THREADS - 32, "a thread loads one word");
 
   int x0, y0;
 
@@ -175,7 +174,7 @@ __device__ __forceinline__ void ingest(const Frame& f, const IngestPass& pass, i
     const int columns = min(SEGMENT_PX, a.width - block.x0);
 #pragma unroll
     for (int row = 0; row < SEGMENT_ROWS; ++row)
-      for (int x = threadIdx.x; x < columns; x += INGEST_THREADS)
+      for (int x = threadIdx.x; x < columns; x += THREADS)
         if (block.y0 + row < a.height)
           Format::pixel(a, at, x, row, picture + (row * SEGMENT_PX + x) * Format::CHANNELS);
     __syncthreads();
@@ -183,7 +182,7 @@ __device__ __forceinline__ void ingest(const Frame& f, const IngestPass& pass, i
     const uint8* made = points(picture, spare, block.x0, block.y0);
     constexpr int OUT_WORDS = SEGMENT_PX * OUT / WORD;
     uint8* dst = a.dst ? a.dst : f.result;
-    for (int i = threadIdx.x; i < SEGMENT_ROWS * OUT_WORDS; i += INGEST_THREADS) {
+    for (int i = threadIdx.x; i < SEGMENT_ROWS * OUT_WORDS; i += THREADS) {
       const int row = i / OUT_WORDS, byte = i % OUT_WORDS * WORD;
       const int column = block.x0 * OUT + byte;
       if (block.y0 + row >= a.height || column >= a.dst_stride) continue;
@@ -203,7 +202,7 @@ __device__ __forceinline__ void ingest(const Frame& f, const IngestPass& pass, i
 template <int CHANNELS>
 __device__ __forceinline__ void look_up_rows(uint8* picture, const uint8* table) {
   uint32* fours = reinterpret_cast<uint32*>(picture);
-  for (int i = threadIdx.x; i < SEGMENT_ROWS * SEGMENT_PX * CHANNELS / 4; i += INGEST_THREADS)
+  for (int i = threadIdx.x; i < SEGMENT_ROWS * SEGMENT_PX * CHANNELS / 4; i += THREADS)
     fours[i] = lookup4(table, fours[i]);
   __syncthreads();
 }

@@ -2,8 +2,6 @@
 #pragma once
 #include "pinhole/common.cuh"
 
-constexpr int TABLE_BYTES = 256;
-
 __device__ __forceinline__ uint32 lookup4(const uint8* table, uint32 four) {
   return table[four & 255] | table[four >> 8 & 255] << 8 | table[four >> 16 & 255] << 16 | table[four >> 24] << 24;
 }

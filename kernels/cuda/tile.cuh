@@ -7,7 +7,6 @@
 #include "pinhole/pixel.cuh"
 
 constexpr int TILE_ROWS = BAND_ROWS;
-constexpr int THREADS = 256;
 constexpr int QUAD_ROWS = 4;  // rows that a thread of a stencil makes at once
 constexpr int MAX_STENCILS = 16;
 

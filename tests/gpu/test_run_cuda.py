@@ -95,7 +95,7 @@ def test_however_few_blocks_run_at_once_a_frame_comes_to_its_end(
 ) -> None:
     """Also on a device with room for one block: passes wait for rows, never for blocks that could not start."""
     monkeypatch.setattr(device, "multiprocessors", 1)
-    monkeypatch.setattr("kernels.run_cuda._BLOCKS_PER_MULTIPROCESSOR", blocks)
+    monkeypatch.setattr("kernels.cuda_block.BLOCKS_PER_MULTIPROCESSOR", blocks)
     for size in SIZES[::3]:
         for chain in (STD4, "sobel | sobel | gaussian_blur(ksize=31) | sobel | gaussian_blur(ksize=3) | flip | sobel"):
             check_exact(device, SourceCase(NV12, *size, 4, 1).spec(), chain, frames=3)

@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from kernels.chain import Chain, Step
-from kernels.codegen import OP_BYTES, headers
+from kernels.codegen import headers
 from kernels.geometry import THREADS
 from kernels.image import NO_STAMP, Pixels, Shape, align_up
 from kernels.op import MAX_TEXT_BYTES, OpKind, PixelOp, TemporalOp, TextOp
 from kernels.plan import Plan, make_plan
 from kernels.registry import all_ops
+from kernels.stages import OP_BYTES
 from tests.kernels.cases import GUARD_BYTES, STALE, SourceCase, random_source
 
 # A stencil reads the reflection that a tile holds: see host_windows.py.

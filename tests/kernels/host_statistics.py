@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.chain import Step
-from kernels.codegen import OP_BYTES, headers
+from kernels.codegen import headers
 from kernels.image import Pixels
 from kernels.op import StatisticOp
 from kernels.registry import all_ops
+from kernels.stages import OP_BYTES
 from tests.kernels.host_kernels import PRELUDE
 
 STATISTIC_OPS = {name: op for name, op in all_ops().items() if isinstance(op, StatisticOp)}

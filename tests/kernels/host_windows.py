@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from kernels.chain import Step
-from kernels.codegen import OP_BYTES
 from kernels.image import Pixels
 from kernels.op import OpKind, PixelOp, SeparableOp, WindowOp
 from kernels.registry import all_ops
+from kernels.stages import OP_BYTES
 from tests.kernels.oracles import reflect_101
 
 WINDOW_OPS = {

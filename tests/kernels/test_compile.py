@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kernels import cuda_block, run_cuda
 from kernels.chain import Chain, make_chain, parse_chain
 from kernels.codegen import generate, headers
 from kernels.compiler import compile_cubin
@@ -16,6 +18,7 @@ from kernels.formats import BGR8, FORMATS, GRAY8, NV12, PixelFormat
 from kernels.image import ImageSpec
 from kernels.plan import Plan, make_plan, unfused
 from kernels.registry import all_ops
+from kernels.stages import PASS_BYTES
 from tests.kernels import nvrtc12
 from tests.kernels.test_plan import Counts, Remembers, chain_with
 
@@ -162,3 +165,20 @@ def test_no_kernel_spills(tmp_path: Path) -> None:
         spills = [line for line in done.stderr.splitlines() if "spill" in line and " 0 bytes spill stores" not in line]
         assert "bytes stack frame" in done.stderr
         assert not spills
+
+
+def test_the_host_lays_structures_out_as_the_compiler_does() -> None:
+    """Size and the offset of every field."""
+    lines = [f'#include "{name}"' for name in headers()]
+    for structure in (
+        cuda_block.Rows, cuda_block.IngestPass, cuda_block.StatisticPass, cuda_block.TilePass, cuda_block.EgressPass,
+        run_cuda.Frame,
+    ):  # fmt: skip
+        name = structure.__name__
+        lines.append(f'static_assert(sizeof({name}) == {ctypes.sizeof(structure)}, "{name}");')
+        for field, *_ in structure._fields_:
+            offset = getattr(structure, field).offset
+            lines.append(f'static_assert(__builtin_offsetof({name}, {field}) == {offset}, "{name}.{field}");')
+        assert ctypes.sizeof(structure) <= PASS_BYTES or structure is run_cuda.Frame
+    lines.append('extern "C" __global__ void nothing() {}')
+    assert compile_cubin("\n".join(lines), "90")

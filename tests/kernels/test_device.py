@@ -203,7 +203,8 @@ def test_an_executor_runs_the_plan_it_was_made_for() -> None:
 @pytest.mark.parametrize(
     ("can_map", "integrated", "architecture", "refused"),
     [
-        (True, False, 60, None),
+        (True, False, 60, "7.0 or later"),
+        (True, False, 70, None),
         (True, False, 90, None),
         (True, True, 72, None),
         (True, True, 87, None),

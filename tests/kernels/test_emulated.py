@@ -135,12 +135,12 @@ def test_a_write_behind_shared_memory_ends_the_process(folder: Path) -> None:
 import pytest
 from pathlib import Path
 from tests.kernels import test_emulated as t
-import kernels.run_cuda as run_cuda
+import kernels.cuda_block as cuda_block
 patch = pytest.MonkeyPatch()
 device = t.emulate(patch, {program("c++")!r}, Path({str(folder)!r}))
 if FEWER:
-    enough = run_cuda.shared_bytes
-    patch.setattr(run_cuda, "shared_bytes", lambda *args: enough(*args) * 3 // 4)
+    enough = cuda_block.shared_bytes
+    patch.setattr(cuda_block, "shared_bytes", lambda *args: enough(*args) * 3 // 4)
 t.check(device, t.BGR8, "sobel", ((400, 35),))
 """
     for fewer, ends in ((False, 0), (True, -11)):

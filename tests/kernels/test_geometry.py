@@ -27,7 +27,7 @@ def test_the_numbers_are_those_of_the_headers() -> None:
     for name in ("THREADS", "BAND_ROWS", "SEGMENT_PX", "SEGMENT_ROWS"):
         assert int(there[name]) == getattr(geometry, name), name
     assert there["TILE_ROWS"] == "BAND_ROWS"
-    assert int(there["EGRESS_THREADS"]) == int(there["INGEST_THREADS"]) == geometry.THREADS
+    assert int(there["PIXEL_THREADS"]) == geometry.THREADS
     assert int(there["EGRESS_UNROLL"]) * geometry.THREADS * int(there["WORD"]) == geometry.EGRESS_BYTES
     assert int(there["QUAD_ROWS"]) - 1 == geometry.SLACK_ROWS
 

@@ -69,7 +69,7 @@ def test_the_same_as_json() -> None:
 
 
 def test_the_format_of_the_result_and_the_kind_of_gpu_are_taken_into_account() -> None:
-    text = here("sobel", "--format", "bgr8", "--target", "i420", "--integrated")[1]
+    text = here("sobel", "--format", "bgr8", "--target", "i420", "--in-place")[1]
     assert "1920x1080 BGR8 to 1920x1080 I420 bt601 full: 1 pass, one launch" in text
     assert "is read where it lies" in text
 

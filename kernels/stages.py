@@ -1,0 +1,74 @@
+"""What a plan's passes do, stage by stage, and where their values lie in the plan's block of device memory. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kernels.op import OpKind, StatisticOp, TableOp, TextOp
+from kernels.plan import Pass, PassKind, Plan
+
+# The block (flow.cuh): passes, then ops.
+PASS_BYTES = 256
+OP_BYTES = 1024
+TABLE_BYTES = 256
+STATE_AT = OP_BYTES - 8  # in an op's block: the address of what a temporal op remembers, or a global op has found
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What one sweep over a tile does: an op that is no table, or none, and then a table of all ``tables`` in a row."""
+
+    op: int | None
+    tables: tuple[int, ...]
+
+
+def stages(plan: Plan, one: Pass) -> list[Stage]:
+    """The sweeps of a pass: tables ride on the op before them, as one table however many they are."""
+    found: list[Stage] = []
+    for index in range(one.first, one.last):
+        if not isinstance(plan.ops[index], TableOp):
+            found.append(Stage(index, ()))
+        elif found:
+            found[-1] = Stage(found[-1].op, (*found[-1].tables, index))
+        else:
+            found.append(Stage(None, (index,)))
+    return found
+
+
+def tables_bytes(plan: Plan, one: Pass) -> int:
+    """Shared memory that a pass's tables take, before its buffers: one for each sweep, and a global op's."""
+    count = sum(1 for stage in stages(plan, one) if stage.tables)
+    if one.first < one.last and isinstance(plan.ops[one.first], StatisticOp):
+        count += plan.pictures[one.first].format.channels
+    return TABLE_BYTES * count
+
+
+def tile_width_px(plan: Plan, one: Pass) -> int:
+    """How wide the tiles of a pass are: 384 bytes of its widest pixels, three lines of the link."""
+    pictures = plan.pictures[one.first : one.last + 1]
+    # A gather's own input is not held in tiles.
+    if plan.ops[one.first : one.last] and plan.ops[one.first].kind is OpKind.GATHER:
+        pictures = pictures[1:]
+    return 384 // max(picture.format.channels for picture in pictures)
+
+
+def params_offset(plan: Plan, index: int) -> int:
+    """Where the parameters of an op lie in the plan's block of device memory."""
+    return PASS_BYTES * len(plan.passes) + OP_BYTES * index
+
+
+def text_ops(plan: Plan) -> list[tuple[int, TextOp[Any]]]:
+    """The ops that have a text, with their places in the chain: text n of a frame is that of the n-th."""
+    return [(index, op) for index, op in enumerate(plan.ops) if isinstance(op, TextOp)]
+
+
+def pass_name(plan: Plan, index: int) -> str:
+    """A name for people and profilers: ``pass1_gaussian_blur_gamma``."""
+    one = plan.passes[index]
+    head = f"ingest_{plan.source.format.name.lower()}" if one.kind is PassKind.INGEST else f"pass{index}"
+    if one.kind is PassKind.EGRESS:
+        return "egress"
+    if one.kind is PassKind.STATISTIC:
+        return f"{head}_statistic_of_{plan.ops[one.first].name}"
+    return "_".join([head, *(op.name for op in plan.ops[one.first : one.last])])
