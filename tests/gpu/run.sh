@@ -34,7 +34,7 @@ export PINHOLE_REQUIRE_GPU=${PINHOLE_REQUIRE_GPU-1}
 
 # Side by side where pytest-xdist is there: the oracles are slow on purpose, and the machine is lent by the minute.
 workers=()
-python3 -c 'import xdist' 2>/dev/null && [ "$(nproc)" -ge 8 ] && workers=(-n "$(($(nproc) / 2))")
+python3 -c 'import xdist' 2>/dev/null && [ "$(nproc)" -ge 8 ] && workers=(-n "$(nproc)")
 
 status=0
 if [ "$part" = all ] || [ "$part" = tests ]; then
