@@ -97,3 +97,10 @@ def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     with no_leaks():
         yield
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Note each failure at once: a run that is cut off has no summary (``tests/gpu/run.sh``)."""
+    if report.failed and (noted := os.environ.get("PINHOLE_NOTE_FAILURES")):
+        with open(noted, "a", encoding="utf-8") as file:
+            file.write(f"{report.nodeid} ({report.when})\n")
