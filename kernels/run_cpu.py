@@ -9,7 +9,7 @@ from kernels.color_cpu import to_planes, to_working
 from kernels.device import Completion, DoneNow
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
 from kernels.image import NO_STAMP, ImageView, Pixels, Stamp
-from kernels.op import OpParams, Scratch, TemporalOp
+from kernels.op import OpParams, Scratch, TableOp, TemporalOp
 from kernels.plan import Plan
 
 
@@ -36,6 +36,9 @@ class CpuExecutor:
         self._scratch = Scratch()
         # What a temporal op remembers is its own, also where it comes twice.
         self._scratches = [Scratch() if isinstance(op, TemporalOp) else self._scratch for op in plan.ops]
+        # Tables in a row are one table: what lies between them is never made.
+        tables = [isinstance(op, TableOp) for op in plan.ops]
+        self._goes_on = [this and behind for this, behind in zip(tables, [*tables[1:], False], strict=True)]
         self._open = True
 
     def submit(
@@ -57,11 +60,20 @@ class CpuExecutor:
                 to_working(source, current, self._scratch)
             else:
                 current = source.plane(0)
-            for op, values, target, scratch in zip(self.plan.ops, params, targets, self._scratches, strict=True):
+            steps = zip(self.plan.ops, params, targets, self._scratches, self._goes_on, strict=True)
+            table: Pixels | None = None
+            for op, values, target, scratch, goes_on in steps:
                 call = op.name
-                scratch.stamp = stamp
-                op.run_cpu(current, target, values, scratch)
-                scratch.frames += 1
+                if isinstance(op, TableOp) and (goes_on or table is not None):
+                    table = op.table(values) if table is None else op.table(values)[table]
+                    if goes_on:
+                        continue
+                    cv2.LUT(current, table, dst=target)
+                    table = None
+                else:
+                    scratch.stamp = stamp
+                    op.run_cpu(current, target, values, scratch)
+                    scratch.frames += 1
                 current = target
             if self.plan.converts:
                 call = "egress"

@@ -13,7 +13,7 @@ from kernels.chain import Chain, make_chain, parse_chain
 from kernels.device import Device, DoneNow, HostDevice
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
 from kernels.formats import BGR8, FORMATS, GRAY8, NV12, PixelFormat, Range
-from kernels.image import NO_STAMP, ImageSpec, ImageView, Stamp
+from kernels.image import NO_STAMP, ImageSpec, ImageView, Pixels, Stamp
 from kernels.plan import Plan, chain_params, make_plan, result_nbytes
 from kernels.registry import all_ops
 from kernels.run_cpu import CpuExecutor
@@ -244,3 +244,28 @@ def test_the_check_sees_an_executor_that_leaves_pixels_out(monkeypatch: pytest.M
 def test_run_on_gives_its_memory_back(device: Device) -> None:
     run_on(device, ImageSpec.make(NV12, 64, 48), Chain(), paint_random(0))
     assert device.ledger.held("host") == 0
+
+
+@pytest.mark.parametrize("format", [BGR8, GRAY8, NV12], ids=str)
+@pytest.mark.parametrize(
+    "chain",
+    [
+        "gamma(gamma=2) | invert",
+        "gamma(gamma=2) | invert | gain_offset(gain=1.5)",
+        "sobel | gamma(gamma=2) | invert | threshold | sobel",
+        "invert | gamma(gamma=2) | flip | gain_offset(gain=1.5) | invert | gamma(gamma=0.5) | invert | resize(width=9)",
+    ],
+)
+def test_tables_in_a_row_are_one_table(format: PixelFormat, chain: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[int] = []
+    lut = cv2.LUT
+
+    def counted(src: Pixels, table: Pixels, dst: Pixels) -> Pixels:
+        looked_up.append(len(src))
+        return lut(src, table, dst=dst)
+
+    for size in ((1, 1), (63, 17)):
+        check_exact(HostDevice(), SourceCase(format, *size, 13, 3).spec(), chain)
+    monkeypatch.setattr("kernels.run_cpu.cv2.LUT", counted)
+    check_exact(HostDevice(), SourceCase(GRAY8, 40, 30).spec(), chain)
+    assert len(looked_up) == (2 if "flip" in chain else 1)
