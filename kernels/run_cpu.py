@@ -38,7 +38,7 @@ class CpuExecutor:
         self._scratches = [Scratch() if isinstance(op, TemporalOp) else self._scratch for op in plan.ops]
         # Tables in a row are one table: what lies between them is never made.
         tables = [isinstance(op, TableOp) for op in plan.ops]
-        self._goes_on = [this and behind for this, behind in zip(tables, [*tables[1:], False], strict=True)]
+        self._goes_on = [tables[at : at + 2] == [True, True] for at in range(len(tables))]
         self._open = True
 
     def submit(

@@ -262,7 +262,8 @@ def test_tables_in_a_row_are_one_table(format: PixelFormat, chain: str, monkeypa
 
     def counted(src: Pixels, table: Pixels, dst: Pixels) -> Pixels:
         looked_up.append(len(src))
-        return lut(src, table, dst=dst)
+        lut(src, table, dst=dst)
+        return dst
 
     for size in ((1, 1), (63, 17)):
         check_exact(HostDevice(), SourceCase(format, *size, 13, 3).spec(), chain)
