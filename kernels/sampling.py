@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from kernels.image import Pixels
+from kernels.image import MAX_SIDE_PX, Pixels
 from kernels.op import Scratch
 from kernels.params import Color, bgr, fill_of, grey
 
@@ -41,6 +41,20 @@ Border = Annotated[
     Field(description="What is outside: the fill, the edge's pixels, or the picture mirrored at its edge."),
 ]
 Fill = Annotated[Color, Field(description="What a constant border shows; a grey picture takes its grey.")]
+
+_PIXELS = {"x-unit": "px", "x-step": 1}
+Width = Annotated[
+    int,
+    Field(
+        ge=0, le=MAX_SIDE_PX, description="Width of the result; 0 is that of the picture.", json_schema_extra=_PIXELS
+    ),
+]
+Height = Annotated[
+    int,
+    Field(
+        ge=0, le=MAX_SIDE_PX, description="Height of the result; 0 is that of the picture.", json_schema_extra=_PIXELS
+    ),
+]
 
 _INTERPOLATIONS = {"nearest": (0, cv2.INTER_NEAREST), "linear": (1, cv2.INTER_LINEAR)}
 _BORDERS = {

@@ -8,10 +8,10 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, field_validator
 
-from kernels.image import MAX_SIDE_PX, Pixels, Shape
+from kernels.image import Pixels, Shape
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 from kernels.params import FROM_LIST
-from kernels.sampling import Border, Fill, Interpolation, Points, Sampling, points_of, sample
+from kernels.sampling import Border, Fill, Height, Interpolation, Points, Sampling, Width, points_of, sample
 
 _PLACE_BITS = 32  # of the inverse matrix: places are in 1/2^32 px
 _MAX_SCALE = 1 << 15
@@ -26,14 +26,8 @@ class WarpAffineParams(OpParams):
         description="a, b, c, d, e, f: a point (x, y) of the picture goes to (a·x + b·y + c, d·x + e·y + f), in px.",
         json_schema_extra={"x-unit": ""},
     )
-    width: int = Field(
-        default=0, ge=0, le=MAX_SIDE_PX, description="Width of the result; 0 is that of the picture.",
-        json_schema_extra={"x-unit": "px", "x-step": 1},
-    )  # fmt: skip
-    height: int = Field(
-        default=0, ge=0, le=MAX_SIDE_PX, description="Height of the result; 0 is that of the picture.",
-        json_schema_extra={"x-unit": "px", "x-step": 1},
-    )  # fmt: skip
+    width: Width = 0
+    height: Height = 0
     interpolation: Interpolation = "linear"
     border: Border = "constant"
     fill: Fill = "#000000"

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from kernels.image import MAX_SIDE_PX, Pixels, Shape
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 from kernels.params import FROM_LIST
-from kernels.sampling import Border, Fill, Interpolation, Points, Sampling, points_of_ratio, sample
+from kernels.sampling import Border, Fill, Height, Interpolation, Points, Sampling, Width, points_of_ratio, sample
 
 _LARGEST = 1 << 55  # of a numerator or denominator
 _IDENTITY = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0)
@@ -31,14 +31,8 @@ class WarpPerspectiveParams(OpParams):
         description="Instead of corners: three rows that lead from the picture to the result, as OpenCV has them.",
         json_schema_extra={"x-unit": ""},
     )
-    width: int = Field(
-        default=0, ge=0, le=MAX_SIDE_PX, description="Width of the result; 0 is that of the picture.",
-        json_schema_extra={"x-unit": "px", "x-step": 1},
-    )  # fmt: skip
-    height: int = Field(
-        default=0, ge=0, le=MAX_SIDE_PX, description="Height of the result; 0 is that of the picture.",
-        json_schema_extra={"x-unit": "px", "x-step": 1},
-    )  # fmt: skip
+    width: Width = 0
+    height: Height = 0
     interpolation: Interpolation = "linear"
     border: Border = "constant"
     fill: Fill = "#000000"
