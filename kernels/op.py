@@ -104,7 +104,7 @@ class Op(ABC, Generic[P]):
 
     @abstractmethod
     def constants(self, params: P) -> bytes:
-        """The parameters as the CUDA form reads them; a frame sees one whole set; at most 1016 bytes."""
+        """The parameters as the CUDA form reads them, at most 1024 bytes; a frame sees one whole set."""
 
     @abstractmethod
     def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
@@ -136,7 +136,7 @@ class TableOp(Op[P]):
 class TemporalOp(Op[P]):
     """A point op that remembers something of each pixel: what it has seen there before.
 
-    ``cuda_source`` defines ``struct NAME_params`` (at most 1008 bytes), ``template <int CHANNELS> struct NAME_state``
+    ``cuda_source`` defines ``struct NAME_params`` (at most 1016 bytes), ``template <int CHANNELS> struct NAME_state``
     of ``state_bytes`` bytes, and ``template <int CHANNELS> __device__ void NAME(const uint8* in,
     NAME_state<CHANNELS>& state, bool first, int x, int y, Size size, const NAME_params& p, uint8* out)``: ``in`` are
     the channels of pixel (x, y); at the ``first`` frame the state holds nothing. What is remembered outlives changes
@@ -158,7 +158,7 @@ class TemporalOp(Op[P]):
 class StatisticOp(Op[P]):
     """A table for each channel that follows from how often each value comes in the whole picture.
 
-    ``cuda_source`` defines ``struct NAME_params`` (at most 1008 bytes) and ``template <int CHANNELS> __device__ int
+    ``cuda_source`` defines ``struct NAME_params`` (at most 1016 bytes) and ``template <int CHANNELS> __device__ int
     NAME(const uint32* histogram, uint32 pixels, int channel, int value, const NAME_params& p)``: what becomes of
     ``value`` in that channel (saturated to 0–255), where value v came ``histogram[256 * c + v]`` times in channel c of
     a picture of ``pixels`` pixels.
