@@ -231,9 +231,9 @@ class Ring:
                             over.append(slot.spare)
                         slot.spare = new.pop()
                     for slot in self._table.slots:
-                        now, spare = slot.result_owners()[0], slot.spare
-                        if spare is not None and spare is not now and nbytes <= now.nbytes <= spare.nbytes:
-                            over.append(spare)
+                        owners = slot.result_owners()  # fewer than two while its result is being made anew
+                        if len(owners) == 2 and nbytes <= owners[0].nbytes <= owners[1].nbytes:
+                            over.append(owners[1])
                             slot.spare = None
         finally:
             for memory in (*new, *over):

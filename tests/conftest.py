@@ -89,6 +89,24 @@ def folded(nodes: list[str]) -> list[str]:
     return [f"{name} ({count} cases)" if count > 1 else name for name, count in counts.items()]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cuda() -> None:
+    """The CUDA context, where there is a GPU, and what the driver keeps open for it, before leaks are counted: any test
+    may be the first that makes one, be it by a compile."""
+    if gpu_absence() is not None:
+        return
+    from cupy.cuda import Event, Stream, nvrtc, runtime
+
+    runtime.setDevice(0)
+    stream = Stream(non_blocking=True)
+    done = Event(block=True)
+    done.record(stream)
+    done.synchronize()
+    program = nvrtc.createProgram("", "nothing", [], [])
+    nvrtc.compileProgram(program, ())
+    nvrtc.destroyProgram(program)
+
+
 @pytest.fixture(autouse=True)
 def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Each test, its own fixtures included, leaves no thread and no descriptor behind."""
@@ -100,7 +118,10 @@ def _nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note each failure at once: a run that is cut off has no summary (``tests/gpu/run.sh``)."""
-    if report.failed and (noted := os.environ.get("PINHOLE_NOTE_FAILURES")):
+    """Note each failure at once: a run that is cut off has no summary (``tests/gpu/run.sh``).
+
+    Not named PINHOLE_…: programs under test refuse settings that they do not know. Workers leave it to the main one.
+    """
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ and (noted := os.environ.get("NOTE_FAILURES_IN")):
         with open(noted, "a", encoding="utf-8") as file:
             file.write(f"{report.nodeid} ({report.when})\n")

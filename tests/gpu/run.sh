@@ -37,7 +37,7 @@ workers=()
 python3 -c 'import xdist' 2>/dev/null && [ "$(nproc)" -ge 8 ] && workers=(-n "$(nproc)")
 
 # Named as they happen: the machine's time may end before the run does.
-export PINHOLE_NOTE_FAILURES="$out/failed.txt"
+export NOTE_FAILURES_IN="$out/failed.txt"
 status=0
 if [ "$part" = all ] || [ "$part" = tests ]; then
     python3 -m pytest "${workers[@]}" -p no:cacheprovider -p no:benchmark --junitxml="$out/tests.xml" --durations=15 "$@" 2>&1 | tee "$out/tests.log"

@@ -13,7 +13,7 @@ from kernels.formats import BGR8, I420, NV12
 pytestmark = pytest.mark.gpu
 
 
-def test_every_way_is_measured(cuda: None) -> None:
+def test_every_way_is_measured() -> None:
     device = CudaDevice()
     cases = [make_case(STD4, BGR8, 640, 480), make_case(STD4, NV12, 640, 480, I420, on_device=True)]
     figures = measure(cases, CudaGpu(device), Options(frames=30, runs=2, kernels=True))

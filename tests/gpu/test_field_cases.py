@@ -13,7 +13,7 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
-def device(cuda: None) -> Iterator[CudaDevice]:
+def device() -> Iterator[CudaDevice]:
     device = CudaDevice()
     yield device
     assert device.ledger.held("pinned") == 0

@@ -12,7 +12,7 @@ from pipeline.camera import Camera, CameraConfig
 from tests.helpers.sequence_code import read_codes
 from tests.helpers.server import serve
 
-pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
+pytestmark = pytest.mark.gpu
 
 FRAMES = 10_000
 

@@ -21,7 +21,7 @@ STENCILS = [step for step in extreme_steps() if step.op.kind is OpKind.STENCIL]
 
 
 @pytest.fixture(scope="module")
-def device(cuda: None) -> Iterator[CudaDevice]:
+def device() -> Iterator[CudaDevice]:
     device = CudaDevice()
     yield device
     assert device.ledger.held("pinned") == 0

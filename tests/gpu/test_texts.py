@@ -21,7 +21,7 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
-def device(cuda: None) -> Iterator[CudaDevice]:
+def device() -> Iterator[CudaDevice]:
     device = CudaDevice()
     yield device
     device.close()

@@ -601,6 +601,46 @@ def test_memory_of_a_huge_result_goes_back_when_results_are_small_again(device: 
     assert ring.close(1)
 
 
+def test_b75_room_is_made_while_a_slot_loses_its_result_buffer(
+    device: NullDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The processing thread fails to get a huge one while another chain's room is being allocated."""
+    ring = Ring(device, image(64, 48), slots=4)
+    plan, huge = (make_plan(Chain(), image(*size)) for size in ((90, 90), (4000, 3000)))
+    publish(ring, 0)
+    lease = ring.acquire_ready(0)
+    assert lease is not None
+    lease.result(make_plan(Chain(), image(100, 100)))  # room enough: this slot needs none, the others do
+    plain = device.allocate_slot
+    failed: list[int] = []
+
+    def out_of_memory(nbytes: int) -> HostMemory:
+        raise OutOfMemoryError("pinned host memory", nbytes, 0, "lower the ring")
+
+    def allocate(nbytes: int) -> HostMemory:
+        if not failed:
+            monkeypatch.setattr(device, "allocate_slot", out_of_memory)
+            with pytest.raises(OutOfMemoryError):  # as the processing thread would at this moment
+                lease.result(huge)
+            failed.append(nbytes)
+            monkeypatch.setattr(device, "allocate_slot", plain)
+        return plain(nbytes)
+
+    monkeypatch.setattr(device, "allocate_slot", allocate)
+    ring.reserve(plan)
+    assert failed == [result_nbytes(plan)]
+    lease.abandon("memory")
+    for sequence in range(1, 9):
+        publish(ring, sequence)
+        again = ring.acquire_ready(0)
+        assert again is not None
+        again.result(plan).plane(0)[...] = 1
+        again.finish(DoneNow())
+    assert ring.statistics().nbytes == held(device)
+    assert ring.close(1)
+    assert held(device) == 0
+
+
 def test_too_large_memory_stays_where_there_is_none_for_a_smaller_one(
     device: NullDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
