@@ -93,7 +93,7 @@ def folded(nodes: list[str]) -> list[str]:
 def cuda() -> None:
     """The CUDA context, where there is a GPU, and what the driver keeps open for it, before leaks are counted: any test
     may be the first that makes one, be it by a compile."""
-    if gpu_absence() is not None:
+    if cuda_absence() is not None:
         return
     from cupy.cuda import Event, Stream, nvrtc, runtime
 

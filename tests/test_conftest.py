@@ -13,13 +13,15 @@ ROOT = Path(__file__).parent.parent
 def run_pytest(folder: Path, text: str, **environment: str) -> tuple[int, str]:
     """Run the tests of ``text`` under this project's conftest and settings; returns exit code and output."""
     (folder / "test_it.py").write_text(text)
+    # Nothing of the run that this test is part of: it may be a worker's (xdist), and its failures noted.
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_") and k != "NOTE_FAILURES_IN"}
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider"),
+            *(sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "-p", "no:benchmark"),
             *("-c", "pyproject.toml", "--rootdir", str(folder), str(folder / "test_it.py")),
         ],
         cwd=ROOT,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PINHOLE_REQUIRE_GPU": "", "COLUMNS": "200", **environment},
+        env={**environ, "CUDA_VISIBLE_DEVICES": "", "PINHOLE_REQUIRE_GPU": "", "COLUMNS": "200", **environment},
         capture_output=True,
         text=True,
         timeout=60,

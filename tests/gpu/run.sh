@@ -34,7 +34,7 @@ export PINHOLE_REQUIRE_GPU=${PINHOLE_REQUIRE_GPU-1}
 
 # Side by side where pytest-xdist is there: the oracles are slow on purpose, and the machine is lent by the minute.
 workers=()
-python3 -c 'import xdist' 2>/dev/null && [ "$(nproc)" -ge 8 ] && workers=(-n "$(nproc)")
+python3 -c 'import xdist' 2>/dev/null && [ "$(nproc)" -ge 8 ] && workers=(-n "$(nproc)" --dist worksteal)
 
 # Named as they happen: the machine's time may end before the run does.
 export NOTE_FAILURES_IN="$out/failed.txt"
