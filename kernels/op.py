@@ -23,9 +23,12 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import cv2
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from kernels.image import NO_STAMP, Pixels, Shape, Stamp
+from kernels.params import step_for
 
 MAX_RADIUS_PX = 15
 MAX_TEXT_BYTES = 96
@@ -43,9 +46,23 @@ class OpKind(Enum):
 
 
 class OpParams(BaseModel):
-    """Base of every op's parameters: unknown keys, wrong types, NaN and infinities are refused."""
+    """Base of every op's parameters: unknown keys, wrong types, NaN and infinities are refused.
+
+    In the JSON Schema every number says by which ``x-step`` a control moves it: where a parameter gives none, 1 for
+    whole numbers, and what suits the range (:func:`kernels.params.step_for`) for others.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        schema = handler(core)
+        for value in handler.resolve_ref_schema(schema).get("properties", {}).values():
+            if value.get("type") == "integer":
+                value.setdefault("x-step", 1)
+            elif value.get("type") == "number" and {"minimum", "maximum"} <= value.keys():
+                value.setdefault("x-step", step_for(value["minimum"], value["maximum"]))
+        return schema
 
 
 P = TypeVar("P", bound=OpParams)

@@ -1,4 +1,4 @@
-"""Types that ops' parameters share: colours, odd numbers and lists, as chain text, JSON and the page have them.
+"""What ops' parameters share: colours, odd numbers, lists and steps, as chain text, JSON and the page have them.
 
 A schema says of itself what a control needs: ``format: color`` (an input of that type), ``type: array`` (a text field
 that holds JSON).
@@ -6,6 +6,7 @@ that holds JSON).
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated, Any
 
@@ -69,3 +70,15 @@ def _tuples(value: Any, depth: int = MAX_LIST_DEPTH) -> Any:
 # Makes lists good for a parameter that is a tuple, as frozen ones are. Comes last, behind the limits of the tuple:
 # Annotated[tuple[Annotated[float, Field(ge=-8, le=8)], ...], Field(min_length=9, max_length=9), FROM_LIST].
 FROM_LIST = BeforeValidator(_tuples)
+
+
+def step_for(least: float, most: float) -> float:
+    """By how much a control moves a number: the greatest 1, 2 or 5 times a power of ten that fits in there 100 times.
+
+    1 where there is no room between the two, or more than a float holds.
+    """
+    room = (most - least) / 100
+    if not 0 < room < math.inf:
+        return 1
+    power = 10.0 ** math.floor(math.log10(room))
+    return float(f"{max(n * power for n in (1, 2, 5) if n * power <= room * (1 + 1e-9)):.0e}")

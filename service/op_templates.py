@@ -31,7 +31,7 @@ class @Name@Params(OpParams):
 
 
 class @Name@(TableOp[@Name@Params]):
-    """Subtract a constant, saturated at 0."""
+    """Subtract a constant: out = max(in − by, 0), as cv2.subtract."""
 
     name = "@name@"
     Params = @Name@Params
@@ -57,7 +57,7 @@ from kernels.op import OpKind, OpParams, PixelOp, Scratch
 
 
 class @Name@(PixelOp[OpParams]):
-    """Swap blue and red; a grey picture stays as it is."""
+    """Swap blue and red, (blue, green, red) → (red, green, blue) as cv2.cvtColor; a grey picture stays as it is."""
 
     name = "@name@"
     kind = OpKind.POINT
@@ -110,7 +110,7 @@ class @Name@Params(OpParams):
 
 
 class @Name@(PixelOp[@Name@Params]):
-    """One channel as a grey picture; a grey picture stays as it is."""
+    """One channel as a grey picture, out = in[channel] as cv2.extractChannel; a grey picture stays as it is."""
 
     name = "@name@"
     kind = OpKind.POINT
@@ -160,11 +160,11 @@ from kernels.op import OpParams, Scratch, WindowOp
 
 
 class @Name@Params(OpParams):
-    strength: int = Field(default=1, ge=0, le=8, description="Factor of the difference.")
+    strength: int = Field(default=1, ge=0, le=8, description="Of the difference.", json_schema_extra={"x-unit": "×"})
 
 
 class @Name@(WindowOp[@Name@Params]):
-    """Emboss: 128 + strength times (lower right minus upper left neighbour), saturated."""
+    """Emboss: out = 128 + strength · (lower right − upper left neighbour), saturated, as cv2.filter2D."""
 
     name = "@name@"
     Params = @Name@Params
@@ -219,7 +219,7 @@ from kernels.op import OpKind, OpParams, PixelOp, Scratch
 
 
 class @Name@(PixelOp[OpParams]):
-    """Rows become columns: the picture mirrored at its diagonal."""
+    """Mirror at the diagonal, rows become columns: out(x, y) = in(y, x), as cv2.transpose."""
 
     name = "@name@"
     kind = OpKind.GATHER

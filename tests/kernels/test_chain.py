@@ -122,8 +122,9 @@ def test_every_parameter_has_help_and_a_range_with_a_unit_or_choices(name: str) 
         elif field["type"] == "string":
             assert field["default"] in field["enum"]
         else:
-            assert {"minimum", "maximum", "default", "x-unit", "x-step"} <= set(field)
+            assert {"minimum", "maximum", "default", "x-unit"} <= set(field)
             assert field["minimum"] <= field["default"] <= field["maximum"]
+            assert field["x-step"] > 0
 
 
 @pytest.mark.parametrize("side", ["width", "height"])

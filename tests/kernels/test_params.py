@@ -12,7 +12,7 @@ from kernels.chain import allowed_values, make_params
 from kernels.errors import InputError
 from kernels.image import Pixels
 from kernels.op import OpParams, TableOp
-from kernels.params import FROM_LIST, Color, bgr, fill_of, grey
+from kernels.params import FROM_LIST, Color, bgr, fill_of, grey, step_for
 from tests.kernels.oracles import grayscale
 
 Side = Annotated[float, Field(ge=0, le=5)]
@@ -102,3 +102,29 @@ def test_a_colour_in_a_grey_picture_is_what_grayscale_makes_of_it(color: Color) 
     assert grey(color) == grayscale(picture, {})[0, 0]
     assert fill_of(color, picture) == bgr(color)
     assert fill_of(color, picture[:, :, 0]) == (grey(color),)
+
+
+class NumbersParams(OpParams):
+    whole: int = Field(default=1, ge=0, le=5)
+    odd: int = Field(default=1, ge=1, le=5, json_schema_extra={"x-step": 2})
+    real: float = Field(default=1, ge=0.1, le=4)
+    unbounded: float = 0.5
+    switch: bool = True
+
+
+def test_a_control_s_step_follows_from_the_range_unless_it_is_given() -> None:
+    properties = NumbersParams.model_json_schema()["properties"]
+    assert {name: schema.get("x-step") for name, schema in properties.items()} == {
+        "whole": 1, "odd": 2, "real": 0.02, "unbounded": None, "switch": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "step"),
+    [
+        (0, 1, 0.01), (0, 100, 1), (-50, 50, 1), (0, 0.99, 0.005), (0.1, 10, 0.05), (0, 4.2, 0.02), (0, 1e-3, 1e-5),
+        (-1e9, 1e9, 2e7), (3, 3, 1), (-1.7e308, 1.7e308, 1),
+    ],
+)  # fmt: skip
+def test_the_step_is_the_greatest_round_one_of_which_a_hundred_fit(least: float, most: float, step: float) -> None:
+    assert step_for(least, most) == step
