@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -182,6 +185,15 @@ def new(name: str, kind: str, folder: Path) -> None:
         refuse(error)
         return
     click.echo(f"{op}\n{test}\n")
-    click.echo(f"Its test:      pytest {test}")
+    python = shlex.quote(shown_program(sys.executable))
+    click.echo(f"Its test:      {python} -m pytest {test}")
+    if importlib.util.find_spec("pytest") is None:
+        click.echo(f"               There is no pytest yet: {python} -m pip install pytest, or make setup-dev.")
     click.echo(f"Its plan:      pinhole ops explain {name} --ops {folder}")
     click.echo(f'On a picture:  pinhole serve --ops {folder} --chain "testcard={name}"')
+
+
+def shown_program(path: str) -> str:
+    """The program's path as one would type it here: from this folder on, where it lies under it."""
+    here = Path(path).absolute()
+    return str(here.relative_to(Path.cwd())) if here.is_relative_to(Path.cwd()) else str(here)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from kernels.registry import find_op, use_ops_folder
 from kernels.trial import run_once
 from service.cli import main
 from service.op_templates import TEMPLATES
+from service.ops_cli import shown_program
 from service.ops_new import check_name, device_names, write_op
 from tests.kernels import host_kernels, host_windows
 from tests.kernels.cases import SourceCase
@@ -114,6 +117,26 @@ def test_the_cuda_text_of_the_templates_does_what_their_cpu_forms_do(
             picture = np.random.default_rng(1).integers(0, 256, (17, 43, 3)[: 2 + (format is BGR8)], np.uint8)
             made = host_windows.run(windows, Step(window, window.Params(strength=strength)), picture)
             np.testing.assert_array_equal(made, run_once(window, picture, {"strength": strength}))
+
+
+def test_the_command_that_is_named_for_the_test_works_or_what_it_lacks_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = here("new", "mine", "--dir", "ops")[1]
+    assert "no pytest" not in text
+    (command,) = [line.removeprefix("Its test:").strip() for line in text.splitlines() if line.startswith("Its test:")]
+    subprocess.run([*shlex.split(command), "--collect-only"], check=True, capture_output=True, timeout=60)
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pytest" else found(name))
+    text = here("new", "other", "--dir", "ops")[1]
+    assert f"There is no pytest yet: {shlex.quote(sys.executable)} -m pip install pytest, or make setup-dev." in text
+
+
+def test_a_program_under_this_folder_is_named_from_here_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert shown_program(str(tmp_path / ".venv" / "bin" / "python")) == ".venv/bin/python"
+    assert shown_program("/usr/bin/python3") == "/usr/bin/python3"
 
 
 def test_a_point_op_is_four_lines_of_cuda_and_one_of_python(written: Path) -> None:
