@@ -25,15 +25,22 @@ class InputError(PinholeError):
 
 
 class UnknownNameError(InputError):
-    """A name (op, format, scheme, camera, parameter) that does not exist; says the nearest one that does."""
+    """A name (op, format, scheme, camera, parameter) that does not exist; says the nearest one that does.
 
-    def __init__(self, field: str, kind: str, name: str, known: Iterable[str]) -> None:
+    Where there is a nearest one, ``listing``, if given, stands for all that are ``known``: where to read of them.
+    ``more`` is how others come to be known.
+    """
+
+    def __init__(
+        self, field: str, kind: str, name: str, known: Iterable[str], *, listing: str = "", more: str = ""
+    ) -> None:
         self.name = name
         self.known = tuple(sorted(known))
         by_lower = {k.lower(): k for k in self.known}
         near = difflib.get_close_matches(name.lower(), by_lower, n=1)
         hint = f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
-        super().__init__(field, f"unknown {kind} {name!r}{hint}", ", ".join(self.known) or "none here")
+        allowed = listing if near and listing else ", ".join(self.known) or "none here"
+        super().__init__(field, f"unknown {kind} {name!r}{hint}", f"{allowed}; {more}" if more else allowed)
 
 
 class MemoryClosedError(PinholeError):

@@ -200,10 +200,15 @@ def find_op(name: str, field: str = "op") -> AnyOp:
     """The op of that name.
 
     Raises:
-        UnknownNameError: there is none; lists the known ones.
+        UnknownNameError: there is none; says the nearest one, or all of them.
     """
     known = all_ops()
     try:
         return known[name]
     except KeyError:
-        raise UnknownNameError(field, "op", name, known) from None
+        raise UnknownNameError(field, "op", name, known, listing="what `pinhole ops` lists", more=own_ops()) from None
+
+
+def own_ops() -> str:
+    """How a user's operations come to be known, for errors about one that is not; "" where a folder is taken along."""
+    return "" if USER_PACKAGE in sys.modules else "of your own: with --ops DIR, or ops_dir in the configuration"

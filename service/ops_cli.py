@@ -14,7 +14,7 @@ import click
 
 from kernels.chain import values_of
 from kernels.errors import InputError, UnknownNameError
-from kernels.registry import use_ops_folder
+from kernels.registry import own_ops, use_ops_folder
 from service.config_cli import NOT_ACCEPTABLE
 from service.op_templates import TEMPLATES
 from service.ops_explain import FORMAT_NAMES, explained
@@ -54,7 +54,9 @@ def list_one(name: str) -> None:
     if name in catalogue:
         list_op(catalogue[name])
     else:
-        refuse(UnknownNameError("ops", "operation or command", name[:60], [*catalogue, *ops.commands]))
+        known = [*catalogue, *ops.commands]
+        listing = "what `pinhole ops` and `pinhole ops --help` list"
+        refuse(UnknownNameError("ops", "operation or command", name[:60], known, listing=listing, more=own_ops()))
 
 
 def list_op(op: dict[str, Any]) -> None:

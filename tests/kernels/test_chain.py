@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernels.chain import MAX_OPS, Chain, _operations, make_chain, make_params, parse_chain
 from kernels.errors import InputError, UnknownNameError
-from kernels.registry import all_ops
+from kernels.registry import all_ops, use_ops_folder
 from tests.kernels.strategies import chains, op_params
 
 KSIZE = "integer, 1 to 31 in steps of 2"
@@ -41,12 +42,29 @@ def test_b117_an_empty_chain_is_a_pass_through_in_both_notations() -> None:
     assert Chain().to_json() == []
 
 
-def test_b117_an_unknown_op_lists_the_known_ones_and_the_nearest() -> None:
+OWN = "; of your own: with --ops DIR, or ops_dir in the configuration"
+
+
+def test_b117_an_unknown_op_names_the_nearest_and_where_all_are_listed() -> None:
     error = refusal([{"op": "sobel"}, {"op": "gausian_blur"}])
     assert isinstance(error, UnknownNameError)
     assert error.field == "ops[1].op"
-    assert error.allowed == ", ".join(all_ops())
-    assert "did you mean 'gaussian_blur'" in str(error)
+    assert error.reason == "unknown op 'gausian_blur' (did you mean 'gaussian_blur'?)"
+    assert error.allowed == "what `pinhole ops` lists" + OWN
+
+
+def test_b117_an_unknown_op_like_none_lists_the_known_ones() -> None:
+    error = refusal([{"op": "posterise"}])
+    assert error.reason == "unknown op 'posterise'"
+    assert error.allowed == ", ".join(all_ops()) + OWN
+
+
+def test_a_folder_of_operations_that_is_there_is_not_asked_for(tmp_path: Path) -> None:
+    use_ops_folder(tmp_path)
+    try:
+        assert refusal([{"op": "posterise"}]).allowed == ", ".join(all_ops())
+    finally:
+        use_ops_folder(None)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +189,7 @@ OP_NAMES = ", ".join(all_ops())
         ([{"op": 5}], "ops[0].op", OP_NAMES),
         ([{"op": ["gamma"]}], "ops[0].op", OP_NAMES),
         ([{"op": ""}], "ops[0].op", OP_NAMES),
-        ([{"op": "Gamma"}], "ops[0].op", OP_NAMES),
+        ([{"op": "Gamma"}], "ops[0].op", "`pinhole ops`"),
         ([{"op": "gamma", "prams": {}}], "ops[0].prams", "op, params"),
         ([{"op": "gamma", "params": None}], "ops[0].params", "gamma"),
         ([{"op": "gamma", "params": [1]}], "ops[0].params", "gamma"),
@@ -205,8 +223,8 @@ def test_bad_json_names_the_path_and_what_is_allowed(ops: Any, field: str, allow
         ("\ud800", "chain[0]", "NAME(parameter=value"),
         ("-" * 100_000 + "1", "chain[0]", "NAME(parameter=value"),
         ("(" * 1000 + ")" * 1000, "chain[0]", "NAME(parameter=value"),
-        ("sobel | gama", "chain[1].op", OP_NAMES),
-        ("gama(gamma=1.2)", "chain[0].op", OP_NAMES),
+        ("sobel | gama", "chain[1].op", "`pinhole ops`"),
+        ("gama(gamma=1.2)", "chain[0].op", "`pinhole ops`"),
         ("gamma(gama=1.2)", "chain[0].params.gama", "gamma"),
         ("gamma(gamma='1')", "chain[0].params.gamma", "number, 0.1 to 10"),
         ("gamma(gamma=nan)", "chain[0].params.gamma", "number, 0.1 to 10"),

@@ -68,7 +68,8 @@ def test_b115_no_answer_holds_what_json_has_no_word_for(served: Served, path: st
 @pytest.mark.parametrize(
     ("body", "field", "allowed"),
     [
-        ({"ops": [{"op": "gausian_blur"}]}, "ops[0].op", ", ".join(all_ops())),
+        ({"ops": [{"op": "gausian_blur"}]}, "ops[0].op", "what `pinhole ops` lists"),
+        ({"ops": [{"op": "posterise"}]}, "ops[0].op", ", ".join(all_ops())),
         ({"ops": [{"op": "sobel"}, {"op": ""}]}, "ops[1].op", "sobel"),
         ({"ops": [{"op": 5}]}, "ops[0].op", "sobel"),
         ({"ops": [{}]}, "ops[0].op", "sobel"),

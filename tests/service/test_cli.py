@@ -78,6 +78,7 @@ def test_ops_lists_one_by_its_name() -> None:
     code, text = here("ops", "sobbel")
     assert code == 2
     assert "did you mean 'sobel'?" in text
+    assert "gaussian_blur" not in text
 
 
 def test_sources_lists_every_source_with_its_settings() -> None:

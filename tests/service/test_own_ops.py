@@ -110,6 +110,10 @@ def test_chains_of_the_command_line_and_of_a_file_name_them(folder: Path, tmp_pa
     code, text = here("config", "show", *camera)
     assert code == 2
     assert "unknown op 'darken'" in text
+    assert "of your own: with --ops DIR, or ops_dir" in text
+    code, text = here("ops", "explain", "darken")
+    assert code == 2
+    assert "of your own: with --ops DIR, or ops_dir" in text
 
 
 @pytest.mark.parametrize("command", [("ops",), ("config", "show"), ("serve", "--port", "0")])
