@@ -5,6 +5,7 @@ What asks CUDA is behind :class:`Gpu` (kernels/bench_cuda.py has the one for CUD
 
 from __future__ import annotations
 
+import mmap
 import os
 import statistics
 import tempfile
@@ -35,6 +36,8 @@ WARM_UP, WARM_UP_S = 20, 0.2
 LEAST_FRAMES = 3
 SLOW_S = 0.5
 QUEUED = 16  # frames launched behind each other, so that a kernel's start does not wait for Python
+
+MIGRATING = ("unified",)  # the memory strategies whose pages move between CPU and GPU by faults
 
 Change = Callable[[Plan], Plan]
 
@@ -238,10 +241,39 @@ def on_gpu(gpu: Gpu, case: Case, change: Change | None = None) -> Ready:
 
 def on_cpu(case: Case) -> Ready:
     """The executor of ``--memory host``, on this machine's cores."""
-    device = HostDevice()
+    return on_device(HostDevice(), case)
+
+
+def on_device(device: Device, case: Case) -> Ready:
+    """Submit to done, waiting by spinning, through the device's own slots, whatever its memory strategy is."""
     with ExitStack() as stack:
+        device.activate()
         source, result = _views(stack, device, case)
-        return _through(stack, lambda: device.make_executor(case.plan), case, source, result)
+        return _through(stack, lambda: device.make_executor(case.plan, "spin"), case, source, result)
+
+
+def from_camera(device: Device, case: Case) -> Ready:
+    """As :func:`on_device`, for frames that a camera writes: the CPU has written to each page of the source before it.
+
+    That is behind the clock. Where pages migrate (managed memory), a frame ends when the CPU has read each page of the
+    result, as only then it is there.
+    """
+    with ExitStack() as stack:
+        device.activate()
+        source, result = _views(stack, device, case)
+        ready = _through(stack, lambda: device.make_executor(case.plan, "spin"), case, source, result)
+        written, read = source.buffer[:: mmap.PAGESIZE], result.buffer[:: mmap.PAGESIZE]
+
+        def migrated() -> Completion:
+            end: Completion = ready.frame()
+            read.max()
+            return end
+
+        def settle(end: Completion) -> None:
+            ready.settle(end)
+            written[:] ^= 1
+
+        return Ready(migrated if device.memory in MIGRATING else ready.frame, ready.close, settle)
 
 
 def opencv_by_hand(case: Case) -> Ready:

@@ -150,7 +150,11 @@ class MappedMemory(_Owner):
             raise OutOfMemoryError("pinned host memory", nbytes, available_host_bytes(), remedy) from error
         super().__init__(nbytes, ledger)
         # CuPy has no hostGetDevicePointer; the attributes carry the same address.
-        self._dev_ptr: int = runtime.pointerGetAttributes(self._ptr).devicePointer
+        try:
+            self._dev_ptr: int = runtime.pointerGetAttributes(self._ptr).devicePointer
+        except runtime.CUDARuntimeError:
+            self.close()
+            raise
         self._array = np.ctypeslib.as_array((ctypes.c_uint8 * asked).from_address(self._ptr))[:nbytes]
 
     @property

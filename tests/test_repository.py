@@ -90,6 +90,7 @@ def test_only_the_seam_calls_cupy() -> None:
         "kernels/run_cuda.py",
         "kernels/proof.py",
         "kernels/bench_cuda.py",
+        "kernels/transfer_cuda.py",
         "kernels/cuda_wait.py",
     }
     importers = {
