@@ -16,15 +16,18 @@ import cv2
 import numpy as np
 import pytest
 import yaml
+from pydantic import SecretStr
 
 from kernels.device import HostDevice
-from kernels.registry import all_ops
+from kernels.registry import all_ops, use_ops_folder
 from pipeline.camera import CameraConfig, CameraState
 from pipeline.engine import Engine
 from pipeline.sources import all_sources, make_source
 from service.config import load
+from service.config_schema import SECTIONS
 from service.describe import STAGES
 from service.routes.configuration import configuration_yaml
+from service.settings import Settings
 from tests.helpers.inprocess import Served
 from tests.helpers.sequence_code import read_codes
 from tests.pipeline.fakes import until_state
@@ -139,6 +142,36 @@ def test_the_configuration_makes_the_same_cameras_again(served: Served, tmp_path
         assert (camera.slots, camera.wait, camera.stale_after_s) == (6, "auto", running.config.stale_after_s)
 
 
+def test_the_configuration_keeps_what_was_set_and_no_token(tmp_path: Path) -> None:
+    """Every key once with another value than the default: what is loaded from the text is the same."""
+    secret = tmp_path / "secret"
+    secret.write_text("a-token-of-some-length")
+    given: dict[str, Any] = {
+        "host": "0.0.0.0", "port": 9000, "insecure": True, "allow_hosts": ["a.example"], "allow_origins": ["https://x"],
+        "limits": {"max_viewers": 5, "max_variants": 6, "max_body_bytes": 7000, "max_memory_bytes": 50_000_000,
+                   "send_deadline_s": 1.5},
+        "log_format": "json", "log_level": "debug", "memory": "host", "token_file": str(secret),
+        "ops_dir": str(tmp_path), "dump_cuda": str(tmp_path), "cameras": {},
+    }  # fmt: skip
+    assert set(given) == set(SECTIONS[()])
+    assert set(given["limits"]) == set(SECTIONS["limits",])
+    file = tmp_path / "pinhole.yaml"
+    file.write_text(yaml.safe_dump(given))
+    try:
+        settings = load({}, dict, file, {}).settings
+        text = configuration_yaml(settings, ())
+        assert yaml.safe_load(text) == given
+        assert "a-token" not in text
+        file.write_text(text)
+        assert load({}, dict, file, {}).settings == settings
+    finally:
+        use_ops_folder(None)
+    by_variable = configuration_yaml(Settings(token=SecretStr("a-token-of-some-length")), ())
+    assert by_variable == (
+        "# The token is not in here: give it in PINHOLE_TOKEN, or in a file that token_file names.\ncameras: {}\n"
+    )
+
+
 def test_b77_the_configuration_shows_no_credentials_and_says_so() -> None:
     engine = Engine(HostDevice())
     engine.add(CameraConfig("door", f"opencv://?name={quote('rtsp://u:p%40ss@127.0.0.1:1/x', safe='')}"), start=False)
@@ -146,7 +179,7 @@ def test_b77_the_configuration_shows_no_credentials_and_says_so() -> None:
     plain = f"opencv://?name={quote('http://127.0.0.1:1/stream?width=320&fps=10', safe='')}"
     engine.add(CameraConfig("plain", plain), start=False)
     engine.add(CameraConfig("escaped", "image:///tmp/a%20b%26c.png?fps=5"), start=False, check=False)
-    text = configuration_yaml(engine.cameras.values())
+    text = configuration_yaml(Settings(), engine.cameras.values())
     assert "p%40ss" not in text
     assert "p@ss" not in text
     assert text.startswith("# Put the credentials back into the uri of door.\n")

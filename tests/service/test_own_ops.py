@@ -132,7 +132,7 @@ def test_a_broken_file_ends_the_command_with_its_path_and_line(command: tuple[st
     assert len(text.splitlines()) == 1
 
 
-def test_the_service_runs_them_and_shows_their_schema(folder: Path) -> None:
+def test_the_service_runs_them_shows_their_schema_and_keeps_them(folder: Path, tmp_path: Path) -> None:
     arguments = ("--camera", f"a={SMALL_CARD}&format=GRAY8", "--chain", "a=darken(by=255)", "--ops", str(folder))
     with serve(*arguments) as server:
         (op,) = [op for op in server.get("/api/v1/ops").json()["ops"] if op["name"] == "darken"]
@@ -142,6 +142,11 @@ def test_the_service_runs_them_and_shows_their_schema(folder: Path) -> None:
         server.until(lambda: server.get("/health/ready").status == 200, 20)
         picture = server.get("/cameras/a/snapshot?format=npy").body
         assert not any(picture[-320:]), "255 less than anything is 0"
+        saved = server.get("/api/v1/configuration").body
+    file = tmp_path / "saved.yaml"
+    file.write_bytes(saved)
+    with serve("--config", str(file)) as server:
+        assert server.get("/api/v1/cameras/a/chain").json()["text"] == "darken(by=255)"
 
 
 class Compiling(HostDevice):
