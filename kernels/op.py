@@ -25,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from kernels.image import NO_STAMP, Pixels, Shape, Stamp
 from kernels.params import step_for
@@ -55,9 +54,12 @@ class OpParams(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         schema = handler(core)
-        for value in handler.resolve_ref_schema(schema).get("properties", {}).values():
+        whole = handler.resolve_ref_schema(schema)
+        if cls is OpParams:  # of an op without parameters: what is said above is not about them
+            whole.pop("description", None)
+        for value in whole.get("properties", {}).values():
             if value.get("type") == "integer":
                 value.setdefault("x-step", 1)
             elif value.get("type") == "number" and {"minimum", "maximum"} <= value.keys():

@@ -37,6 +37,17 @@ for name in sys.argv[1:]:
 """
 
 
+# Tests of all operations at once, or beside which one of those might stand in the way.
+OF_ALL = (
+    "page_is_what",
+    "pictures_are_what",
+    "the_reference_is",
+    "names_every_operation",
+    "no_answer_holds",
+    "listing",
+)
+
+
 def add_to_table(tree: Path, table: tuple[str, str], entries: list[str]) -> None:
     path, start = tree / table[0], table[1]
     text = path.read_text(encoding="utf-8")
@@ -84,10 +95,12 @@ def tree(tmp_path: Path) -> Path:
 def test_an_operation_added_as_the_readme_says_passes_every_test_of_operations(tree: Path) -> None:
     assert set(TEMPLATE_ORACLES) == set(TEMPLATES)
     added = ["darken", *(f"of_kind_{kind}" for kind in TEMPLATES)]
-    chosen = " or ".join([*added, "page_is_what", "pictures_are_what", "the_reference_is", "names_every_operation"])
+    chosen = " or ".join([*added, *OF_ALL])
     chosen = f"({chosen}) and not share_passes"  # which emulates whole chains, for seconds each
-    places = ["tests/kernels", "tests/service/test_reference.py", "tests/test_repository.py"]
-    done = run(tree, "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-k", chosen, *places)
+    places = ["tests/kernels", *(f"tests/service/test_{name}.py" for name in ("reference", "bad_input", "own_ops"))]
+    done = run(
+        tree, "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-k", chosen, *places, "tests/test_repository.py"
+    )
     assert done.returncode == 0, done.stdout[-6000:]
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None

@@ -128,3 +128,9 @@ def test_a_control_s_step_follows_from_the_range_unless_it_is_given() -> None:
 )  # fmt: skip
 def test_the_step_is_the_greatest_round_one_of_which_a_hundred_fit(least: float, most: float, step: float) -> None:
     assert step_for(least, most) == step
+
+
+def test_an_op_without_parameters_says_nothing_of_their_base_class() -> None:
+    assert "description" not in OpParams.model_json_schema()
+    assert NumbersParams.__doc__ is None
+    assert "description" not in NumbersParams.model_json_schema()

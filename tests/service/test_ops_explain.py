@@ -96,10 +96,10 @@ def test_what_is_not_acceptable_ends_with_code_2_and_one_line(args: tuple[str, .
 
 
 def test_a_chain_may_name_operations_of_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "darken.py").write_text(DARKEN)
-    assert "sobel + darken" in here("sobel | darken", "--ops", str(tmp_path))[1]
-    assert "sobel + darken" in here("sobel | darken", PINHOLE_OPS_DIR=str(tmp_path))[1]
-    before = ("ops", "--ops", str(tmp_path), "explain", "sobel | darken")
+    (tmp_path / "own_darken.py").write_text(DARKEN)
+    assert "sobel + own_darken" in here("sobel | own_darken", "--ops", str(tmp_path))[1]
+    assert "sobel + own_darken" in here("sobel | own_darken", PINHOLE_OPS_DIR=str(tmp_path))[1]
+    before = ("ops", "--ops", str(tmp_path), "explain", "sobel | own_darken")
     assert CliRunner().invoke(main, before, env={"PINHOLE_OPS_DIR": "/nowhere"}).exit_code == 0
 
 

@@ -28,15 +28,15 @@ from pydantic import Field
 from kernels.op import OpParams, TableOp
 
 
-class DarkenParams(OpParams):
+class OwnDarkenParams(OpParams):
     by: int = Field(default=10, ge=0, le=255, description="Subtracted.", json_schema_extra={"x-unit": "levels"})
 
 
-class Darken(TableOp[DarkenParams]):
+class OwnDarken(TableOp[OwnDarkenParams]):
     """Subtract a constant, saturated at 0."""
 
-    name = "darken"
-    Params = DarkenParams
+    name = "own_darken"
+    Params = OwnDarkenParams
 
     def table(self, params):
         return np.clip(np.arange(256) - params.by, 0, 255).astype(np.uint8)
@@ -72,7 +72,7 @@ EDGE_LINE = EDGE.splitlines().index(next(line for line in EDGE.splitlines() if "
 def folder(tmp_path: Path) -> Iterator[Path]:
     own = tmp_path / "own"
     own.mkdir()
-    (own / "darken.py").write_text(DARKEN)
+    (own / "own_darken.py").write_text(DARKEN)
     yield own
     use_ops_folder(None)
 
@@ -84,34 +84,32 @@ def here(*args: str, **variables: str) -> tuple[int, str]:
 
 
 def test_the_listing_has_them_by_flag_and_by_variable(folder: Path) -> None:
-    said = (
-        "darken (point): Subtract a constant, saturated at 0.\n    by           integer, 0 to 255 levels, default 10."
-    )
+    said = "own_darken (point): Subtract a constant, saturated at 0.\n    by           integer, 0 to 255 levels, default 10"
     for arguments, variables in ((("ops", "--ops", str(folder)), {}), (("ops",), {"PINHOLE_OPS_DIR": str(folder)})):
         code, text = here(*arguments, **variables)
         assert code == 0
         assert said in text
         assert "\nsobel (stencil): " in text
-    assert "darken" in [op["name"] for op in json.loads(here("ops", "--ops", str(folder), "--json")[1])["ops"]]
-    assert "\ndarken (" not in here("ops")[1]
+    assert "own_darken" in [op["name"] for op in json.loads(here("ops", "--ops", str(folder), "--json")[1])["ops"]]
+    assert "\nown_darken (" not in here("ops")[1]
 
 
 def test_chains_of_the_command_line_and_of_a_file_name_them(folder: Path, tmp_path: Path) -> None:
-    camera = ("--camera", "a=testcard://", "--chain", "a=darken(by=20) | sobel")
+    camera = ("--camera", "a=testcard://", "--chain", "a=own_darken(by=20) | sobel")
     code, text = here("config", "show", "--ops", str(folder), *camera)
     assert code == 0, text
     assert f'ops_dir: "{folder}"  # --ops' in text
-    assert 'chain: "darken(by=20) | sobel()"' in text
+    assert 'chain: "own_darken(by=20) | sobel()"' in text
     file = tmp_path / "pinhole.yaml"
-    file.write_text(f"ops_dir: {folder}\ncameras:\n  a: {{uri: 'testcard://', chain: darken}}\n")
+    file.write_text(f"ops_dir: {folder}\ncameras:\n  a: {{uri: 'testcard://', chain: own_darken}}\n")
     code, text = here("config", "show", "--config", str(file))
     assert code == 0, text
     assert f"{file}:1" in text
     code, text = here("config", "show", *camera)
     assert code == 2
-    assert "unknown op 'darken'" in text
+    assert "unknown op 'own_darken'" in text
     assert "of your own: with --ops DIR, or ops_dir" in text
-    code, text = here("ops", "explain", "darken")
+    code, text = here("ops", "explain", "own_darken")
     assert code == 2
     assert "of your own: with --ops DIR, or ops_dir" in text
 
@@ -133,9 +131,9 @@ def test_a_broken_file_ends_the_command_with_its_path_and_line(command: tuple[st
 
 
 def test_the_service_runs_them_shows_their_schema_and_keeps_them(folder: Path, tmp_path: Path) -> None:
-    arguments = ("--camera", f"a={SMALL_CARD}&format=GRAY8", "--chain", "a=darken(by=255)", "--ops", str(folder))
+    arguments = ("--camera", f"a={SMALL_CARD}&format=GRAY8", "--chain", "a=own_darken(by=255)", "--ops", str(folder))
     with serve(*arguments) as server:
-        (op,) = [op for op in server.get("/api/v1/ops").json()["ops"] if op["name"] == "darken"]
+        (op,) = [op for op in server.get("/api/v1/ops").json()["ops"] if op["name"] == "own_darken"]
         assert op["schema"]["properties"]["by"]["x-unit"] == "levels"
         schema = json.dumps(server.get("/openapi.json").json())
         assert "Subtract a constant, saturated at 0." in schema
@@ -146,7 +144,7 @@ def test_the_service_runs_them_shows_their_schema_and_keeps_them(folder: Path, t
     file = tmp_path / "saved.yaml"
     file.write_bytes(saved)
     with serve("--config", str(file)) as server:
-        assert server.get("/api/v1/cameras/a/chain").json()["text"] == "darken(by=255)"
+        assert server.get("/api/v1/cameras/a/chain").json()["text"] == "own_darken(by=255)"
 
 
 class Compiling(HostDevice):
@@ -165,8 +163,8 @@ def test_a_chain_that_does_not_compile_is_one_clear_problem_and_the_old_one_runs
     (folder / "edge.py").write_text(EDGE)
     use_ops_folder(folder)
     path = "/api/v1/cameras/cam/chain"
-    with serving({"cam": SMALL_CARD}, chains={"cam": parse_chain("darken")}, device=Compiling()) as served:
-        answer = served.request("PUT", path, {"chain": "darken | edge"})
+    with serving({"cam": SMALL_CARD}, chains={"cam": parse_chain("own_darken")}, device=Compiling()) as served:
+        answer = served.request("PUT", path, {"chain": "own_darken | edge"})
         problem = answer.json()
         assert answer.status == 422
         assert problem["type"] == "urn:pinhole:does-not-compile"
@@ -174,10 +172,10 @@ def test_a_chain_that_does_not_compile_is_one_clear_problem_and_the_old_one_runs
         said = f'CUDA code of edge does not compile ({place}): identifier "nothing" is undefined'
         assert problem["detail"] == said
         assert (problem["op"], problem["file"], problem["line"]) == ("edge", str(folder / "edge.py"), EDGE_LINE)
-        assert served.get(path).json()["text"] == "darken(by=10)"
+        assert served.get(path).json()["text"] == "own_darken(by=10)"
         assert served.get(path).json()["version"] == 1
         camera = served.engine.get("cam")
         processed = camera.statistics().processed
         served.until(lambda: camera.statistics().processed > processed + 3, 20)
         assert served.get("/health/ready").status == 200
-        assert served.request("PUT", path, {"chain": "darken | sobel"}).status == 200
+        assert served.request("PUT", path, {"chain": "own_darken | sobel"}).status == 200
