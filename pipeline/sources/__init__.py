@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from kernels.errors import InputError, UnknownNameError
 from kernels.registry import broken, check_complete, load_class
-from pipeline.sources._redact import is_secret_key, redact_text_about, redact_uri
+from pipeline.sources._redact import MASK, is_masked, is_secret_key, redact_text_about, redact_uri
 from pipeline.sources._uri import SourceUri, parse_uri
 from pipeline.sources.base import Source, SourceConfig
 
@@ -66,6 +66,9 @@ def make_source(uri: str, field: str = "uri") -> Source:
         InputError: ``field`` or the setting under it (``camera.uri?fps``), and what is allowed.
     """
     parts = parse_uri(uri, field)
+    if is_masked(uri):
+        hidden = f"{MASK} stands where a credential was hidden: put the credentials back into the uri"
+        raise InputError(field, hidden, f"the uri as it was; {MASK} that is meant is written %2A%2A%2A")
     source = _find(parts.scheme, field)
     _check_location(source, parts, field)
     config = _make_config(source, parts.query, field)

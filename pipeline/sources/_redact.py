@@ -26,6 +26,11 @@ _SECRET_IN_PATH = re.compile(rf"(?:{_SECRET_WORDS.pattern})[^/]*?(?:=|:|%(?:25)*
 _URL_USERINFO = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*:(?:/|%2[Ff])+)[^\s/@'\"<>]*@")
 _ENDS = r"(?![A-Za-z0-9-]|[^\s/?#'\"<>]*@)"  # after a host: neither more of its name nor an @ that would make it a user
 _NAMED_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+# A mask where one of ours may have come from: between the signs of a URI, which may be escaped.
+_MASKED = re.compile(
+    r"(?:^|[/?#&;=@:]|%(?:25)*(?:2F|3F|23|26|3B|3D|40|3A))\*\*\*(?:$|[/?#&;@]|%(?:25)*(?:2F|3F|23|26|3B|40))",
+    re.IGNORECASE,
+)
 _MIN_PIECE_CHARS = 3
 _READABLE = ":/@*=,!$'()[]~"  # may stand in a setting's value as it is
 
@@ -57,6 +62,11 @@ def redact_uri(uri: str, harmless_keys: Collection[str], path_schemes: Collectio
     file's name stays; their setting ``name`` may hold another URI (percent-encoded), which is masked in the same way.
     """
     return _take_apart(uri, harmless_keys, path_schemes, _Secrets())
+
+
+def is_masked(uri: str) -> bool:
+    """True if a credential's mask stands in ``uri``, as :func:`redact_uri` leaves it there."""
+    return _MASKED.search(uri) is not None
 
 
 def redact_text_about(text: str, uri: str, harmless_keys: Collection[str], path_schemes: Collection[str] = ()) -> str:

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from pipeline.sources import redact, redact_text
+from kernels.errors import InputError
+from pipeline.sources import make_source, redact, redact_text
+from pipeline.sources._redact import is_masked
 
 MASK = "***"
 # A secret of asterisks alone cannot be told from its mask; one of a letter or two is in any text.
@@ -104,6 +106,29 @@ def test_redact_never_raises_and_is_stable(text: str) -> None:
 )
 def test_b80_every_component_is_redacted_and_the_rest_is_kept(uri: str, shown: str) -> None:
     assert redact(uri) == shown
+    assert is_masked(shown) == (MASK in shown)
+    assert not is_masked(uri)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "opencv://?name=rtsp://***@cam/x", "opencv://?name=rtsp%3A%2F%2F***%40cam%2Fx", "rtsp://***@cam/x",
+        "opencv://?name=http%3A%2F%2Fcam%2Fx%3Ftoken%3D***", "opencv://?name=http%253A%252F%252F***%2540cam",
+        "opencv://?name=***", "file://***@/clip.mp4",
+    ],
+)  # fmt: skip
+def test_b77_a_mask_is_not_taken_for_a_credential(uri: str) -> None:
+    with pytest.raises(InputError, match="put the credentials back") as caught:
+        make_source(uri)
+    assert caught.value.field == "uri"
+
+
+@pytest.mark.parametrize(
+    "uri", ["file:///a***b.mp4", "file:///a/***.mp4", "file:///a/%2A%2A%2A/x.mp4", "file:///a/****"]
+)
+def test_a_name_with_asterisks_is_none(uri: str) -> None:
+    assert make_source(uri).uri == uri
 
 
 @pytest.mark.parametrize(

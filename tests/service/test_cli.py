@@ -226,6 +226,21 @@ def test_bad_input_ends_with_code_2_and_says_what_is_allowed(args: list[str], me
     assert message in text
 
 
+def test_b77_a_saved_file_without_its_credentials_is_refused_in_words_of_its_own_comment(tmp_path: Path) -> None:
+    uri = "opencv://?name=rtsp://***@127.0.0.1:1/x"
+    file = tmp_path / "saved.yaml"
+    file.write_text(f"# Put the credentials back into the uri of door.\ncameras:\n  door:\n    uri: {uri}\n")
+    ways: list[tuple[list[str], dict[str, str], str]] = [
+        (["--config", str(file)], {}, f"{file}:4: cameras.door.uri"),
+        (["--camera", f"door={uri}"], {}, "--camera door: uri"),
+        ([], {"PINHOLE_CAMERAS__door__URI": uri}, "PINHOLE_CAMERAS__door__URI"),
+    ]
+    for args, variables, where in ways:
+        result = CliRunner().invoke(main, ["serve", "--port", "0", *args], env=variables)
+        assert result.exit_code == 2, result.output
+        assert f"{where}: *** stands where a credential was hidden: put the credentials back" in result.output
+
+
 def test_b53_several_workers_are_refused_before_a_camera_is_opened() -> None:
     done = run("serve", "--port", "0", "--camera", f"a={SMALL_CARD}", WEB_CONCURRENCY="2")
     assert done.returncode == 2

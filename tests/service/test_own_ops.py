@@ -84,7 +84,9 @@ def here(*args: str, **variables: str) -> tuple[int, str]:
 
 
 def test_the_listing_has_them_by_flag_and_by_variable(folder: Path) -> None:
-    said = "own_darken (point): Subtract a constant, saturated at 0.\n    by           integer, 0 to 255 levels, default 10"
+    said = (
+        "own_darken (point): Subtract a constant, saturated at 0.\n    by           integer, 0 to 255 levels, default"
+    )
     for arguments, variables in ((("ops", "--ops", str(folder)), {}), (("ops",), {"PINHOLE_OPS_DIR": str(folder)})):
         code, text = here(*arguments, **variables)
         assert code == 0
