@@ -202,12 +202,8 @@ def announce(url: str, settings: Settings, engine: Engine, reason: str) -> None:
         named = " and its names under --allow-host" if settings.token is None else ""
         log.info("other machines reach it at this one's addresses%s (here: %s), same port, %s", named, name, how)
     if settings.token is not None and len(settings.token.get_secret_value()) < GOOD_TOKEN_LENGTH:
-        what = (
-            "WEAK TOKEN: it has fewer than %d characters, so whoever reaches %s can find it by trying, and then watch"
-        )
-        log.warning(
-            f"{what} and control every camera; a good one: openssl rand -hex 16", GOOD_TOKEN_LENGTH, settings.host
-        )
+        what = f"fewer than {GOOD_TOKEN_LENGTH} characters: whoever reaches {settings.host} can find it by trying"
+        log.warning("WEAK TOKEN, %s, and then watch and control every camera; a good one: openssl rand -hex 16", what)
     if settings.insecure and settings.token is None:
         log.warning("INSECURE: whoever reaches %s can watch and control every camera; there is no token", settings.host)
 

@@ -284,7 +284,9 @@ def test_a_short_token_beyond_the_loopback_is_warned_of(caplog: pytest.LogCaptur
         settings = Settings(host="0.0.0.0", token=SecretStr(token))
         with caplog.at_level(logging.INFO, "pinhole.serve"):
             announce("http://127.0.0.1:8080", settings, Engine(HostDevice()), "host")
-        assert ("WEAK TOKEN: it has fewer than 16 characters" in caplog.text) is warned
+        assert (
+            "WEAK TOKEN, fewer than 16 characters: whoever reaches 0.0.0.0 can find it by trying" in caplog.text
+        ) is warned
         assert ("openssl rand -hex 16" in caplog.text) is warned
         assert token not in caplog.text
         assert socket.gethostname() in caplog.text
