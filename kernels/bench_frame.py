@@ -99,11 +99,12 @@ def measure_frames(
                     }
                     if options.opencv:
                         ways[BY_HAND] = partial(opencv_by_hand, one.case)
-                    for name, make in ways.items():
+                    for name in (*strategies, BY_HAND):
                         if stop():
                             raise _Stopped
                         say(f"{one.case.source_text} {name}")
-                        _time(one, name, make, options)
+                        if name in ways:
+                            _time(one, name, ways[name], options)
         except _Stopped:
             figures.interrupted = True
         except DeviceFailedError as error:

@@ -13,11 +13,13 @@ import click
 
 from kernels.bench import Gpu, Options, measure
 from kernels.bench_case import STANDARD, Case, make_case, missing_ops, size_of
+from kernels.bench_opencv import OPENCV
 from kernels.device import MEMORY_STRATEGIES, CudaDevice, Device, open_device
 from kernels.errors import InputError, PinholeError
 from kernels.formats import pixel_format
 from service.bench import to_json, to_text, write
 from service.environment import LoadMeter, environment
+from service.memory_cli import frame, transfer
 from service.ops_cli import ops_folder, refuse, take_folder
 
 CANNOT_RUN = 1
@@ -30,7 +32,13 @@ def bench() -> None:
     """Measure what Pinhole costs on this machine."""
 
 
-@bench.command()
+bench.add_command(transfer)
+bench.add_command(frame)
+
+
+@bench.command(
+    epilog=f"OpenCV by hand has lines for {', '.join(OPENCV)}; a chain with another op is timed without that column."
+)
 @click.option("--chain", "chains", multiple=True, metavar="TEXT", help=f"A chain, or {', '.join(STANDARD)} (default).")
 @click.option("--size", "sizes", multiple=True, metavar="WxH", help=f"Of the source; default {' and '.join(SIZES)}.")
 @click.option("--format", "formats", multiple=True, metavar="NAME", help=f"Default {' and '.join(FORMATS)}.")

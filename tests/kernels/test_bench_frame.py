@@ -44,7 +44,8 @@ def test_each_turn_has_every_way_of_every_case_and_all_is_closed() -> None:
     said: list[str] = []
     figures = measure_frames(CASES, ["zero_copy", "staged", "host"], FEW, said.append, open=opened)
     ways = ["zero_copy", "host", BY_HAND]
-    assert said == [f"{one.source_text} {way}" for _ in range(2) for one in CASES for way in ways]
+    steps = ["zero_copy", "staged", "host", BY_HAND]
+    assert said == [f"{one.source_text} {way}" for _ in range(2) for one in CASES for way in steps]
     first, second = figures.cases
     assert list(first.ways) == list(second.ways) == ways
     assert all(len(first.ways[way].p50_us) == 2 and first.ways[way].frames == 6 for way in ways)
