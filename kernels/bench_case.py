@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.chain import Chain, parse_chain
-from kernels.errors import InputError, PinholeError
+from kernels.errors import InputError, PinholeError, UnknownNameError
 from kernels.formats import PixelFormat
 from kernels.image import ImageSpec
 from kernels.plan import PassKind, Plan, make_plan, slot_source_spec
-from kernels.registry import all_ops
+from kernels.registry import all_ops, own_ops
 
 STD4 = "gaussian_blur(ksize=5) | gamma(gamma=1.2) | gain_offset(gain=1.1, offset=5) | sharpen"
 STANDARD = {
@@ -85,6 +85,11 @@ def make_case(
     Raises:
         InputError: the chain or the size is not acceptable, or the target cannot be made of it.
     """
+    if chain.isidentifier() and chain not in STANDARD and chain not in all_ops():
+        listing = f"{', '.join(STANDARD)}, or a chain of what `pinhole ops` lists"
+        raise UnknownNameError(
+            field, "chain or op", chain[:60], [*STANDARD, *all_ops()], listing=listing, more=own_ops()
+        )
     parsed = parse_chain(STANDARD.get(chain, chain), field=field)
     name = chain if chain in STANDARD else " | ".join(_brief(part) for part in chain.split("|")) or "(empty)"
     source = slot_source_spec(ImageSpec.make(format, width, height))

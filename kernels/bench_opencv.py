@@ -79,18 +79,84 @@ def _unsharp_mask(p: Any) -> Call:
     return call
 
 
+def _threshold(p: Any) -> Call:
+    kind = cv2.THRESH_BINARY_INV if p.inverted else cv2.THRESH_BINARY
+    return lambda src, dst: cv2.threshold(src, p.threshold, p.max_value, kind, dst=dst)
+
+
+def _levels(p: Any) -> Call:
+    span = max(p.white - p.black, 1)
+    table = np.array([min(max(round((i - p.black) / span * 255), 0), 255) for i in range(256)], np.uint8)
+    return lambda src, dst: cv2.LUT(src, table, dst=dst)
+
+
+def _flip(p: Any) -> Call:
+    code = {"horizontal": 1, "vertical": 0, "both": -1}[p.direction]
+    return lambda src, dst: cv2.flip(src, code, dst=dst)
+
+
+def _morphology(operation: int) -> Callable[[Any], Call]:
+    def make(p: Any) -> Call:
+        window = cv2.getStructuringElement(cv2.MORPH_RECT, (p.ksize, p.ksize))
+        return lambda src, dst: cv2.morphologyEx(src, operation, window, dst=dst)
+
+    return make
+
+
+def _gradient(ksize: int) -> Callable[[Any], Call]:
+    def make(p: Any) -> Call:
+        made: list[Any] = []
+
+        def call(src: Pixels, dst: Pixels) -> None:
+            if not made:
+                made.extend((np.empty(src.shape, np.int16), np.empty(src.shape, np.int16), np.empty_like(src)))
+            gx, gy, other = made
+            cv2.Sobel(src, cv2.CV_16S, 1, 0, dst=gx, ksize=ksize, borderType=_BORDER)
+            cv2.Sobel(src, cv2.CV_16S, 0, 1, dst=gy, ksize=ksize, borderType=_BORDER)
+            cv2.convertScaleAbs(gx, dst=dst)
+            cv2.convertScaleAbs(gy, dst=other)
+            cv2.add(dst, other, dst=dst)
+
+        return call
+
+    return make
+
+
+def _laplacian(p: Any) -> Call:
+    made: list[Any] = []
+
+    def call(src: Pixels, dst: Pixels) -> None:
+        if not made:
+            made.append(np.empty(src.shape, np.int16))
+        cv2.Laplacian(src, cv2.CV_16S, dst=made[0], ksize=p.ksize, borderType=_BORDER)
+        cv2.convertScaleAbs(made[0], dst=dst)
+
+    return call
+
+
+# By name: what of Pinhole's has lines here. Those that change size or channels have none.
 OPENCV: dict[str, Callable[[Any], Call]] = {
     "box_blur": _box_blur,
+    "close": _morphology(cv2.MORPH_CLOSE),
+    "dilate": _morphology(cv2.MORPH_DILATE),
+    "erode": _morphology(cv2.MORPH_ERODE),
+    "flip": _flip,
     "gain_offset": _gain_offset,
     "gamma": _gamma,
     "gaussian_blur": _gaussian_blur,
     "invert": _invert,
+    "laplacian": _laplacian,
+    "levels": _levels,
+    "open": _morphology(cv2.MORPH_OPEN),
     "saturation": _saturation,
+    "scharr": _gradient(cv2.FILTER_SCHARR),
     "sharpen": _sharpen,
+    "sobel": _gradient(3),
+    "threshold": _threshold,
     "unsharp_mask": _unsharp_mask,
     "white_balance": _white_balance,
 }
-_IN_PLACE = frozenset({"gain_offset", "gamma", "invert"})
+_IN_PLACE = frozenset({"gain_offset", "gamma", "invert", "levels", "threshold"})
 _OF_COLOURS = frozenset({"saturation", "white_balance"})
 
 

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from kernels.bench import BY_CUPY, BY_HAND, FUSED, ON_CPU, UNFUSED, CaseFigures, Figures, Link, WayFigures
 from kernels.bench_case import STANDARD, make_case, missing_ops
+from kernels.bench_opencv import OPENCV
 from kernels.formats import BGR8
 from kernels.plan import reads_in_place
 from service.bench import to_json, to_markdown, to_svg
@@ -101,7 +102,7 @@ def test_the_chart_is_svg_whose_bars_are_as_long_as_what_they_stand_for() -> Non
 
 def test_a_real_run_on_the_cpu_writes_all_its_files(tmp_path: Path) -> None:
     out = tmp_path / "new" / "folder"
-    chains = ("--chain", "std4", "--chain", "flip", "--chain", "sharpen|gamma(gamma=2.0)")
+    chains = ("--chain", "std4", "--chain", "median", "--chain", "sharpen|gamma(gamma=2.0)")
     sizes = ("--size", "33x17", "--size", "64x32", "--format", "bgr8", "--format", "NV12")
     result = bench("--memory", "host", *chains, *sizes, "--frames", "4", "--runs", "2", "--out", str(out), "--json")
     assert result.exit_code == 0, result.output
@@ -109,7 +110,7 @@ def test_a_real_run_on_the_cpu_writes_all_its_files(tmp_path: Path) -> None:
     assert report == json.loads((out / "bench_chain.json").read_text())
     assert len(report["cases"]) == 3 * 2 * 2
     names = [one["name"] for one in report["cases"]]
-    assert names[:3] == ["std4", "flip", "sharpen | gamma(gamma=2.0)"]
+    assert names[:3] == ["std4", "median", "sharpen | gamma(gamma=2.0)"]
     for one in report["cases"]:
         assert set(one["ways"]) == {ON_CPU, BY_HAND}
         assert one["ways"][ON_CPU]["frames"] == 8
@@ -121,9 +122,9 @@ def test_a_real_run_on_the_cpu_writes_all_its_files(tmp_path: Path) -> None:
     text = (out / "bench_chain.md").read_text()
     assert "× by hand" in text
     assert "over floor" not in text
-    assert "flip, 33x17 BGR8: OpenCV by hand, nothing there for flip" in text
+    assert "median, 33x17 BGR8: OpenCV by hand, nothing there for median" in text
     ElementTree.parse(out / "bench_chain.svg")
-    assert "run 2 of 2: flip, 33x17 BGR8" in result.stderr
+    assert "run 2 of 2: median, 33x17 BGR8" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,11 @@ def test_a_real_run_on_the_cpu_writes_all_its_files(tmp_path: Path) -> None:
         (("--size", "99999x7"), "--size: 99999x7 is not a size"),
         (("--format", "NV21"), "--format: unknown pixel format 'NV21' (did you mean 'NV12'?)"),
         (("--chain", "gaussian_blurr"), "did you mean 'gaussian_blur'"),
+        (
+            ("--chain", "std5"),
+            "unknown chain or op 'std5' (did you mean 'std8'?); allowed: point, std4, std8, or a chain",
+        ),
+        (("--chain", "zzz"), "allowed: adaptive_threshold"),
         (("--chain", "gaussian_blur(ksize=4)"), "--chain[0].params.ksize"),
         (("--chain", "gamma", "--target", "YUYV"), "--target: YUYV cannot be made of BGR8"),
         (("--chain", "gamma", "--target", "no"), "--target: unknown pixel format"),
@@ -160,6 +166,11 @@ def test_without_a_gpu_zero_copy_cannot_run(monkeypatch: pytest.MonkeyPatch) -> 
     result = bench("--memory", "zero_copy", "--size", "8x8")
     assert result.exit_code == 1
     assert "there is none" in result.stderr
+
+
+def test_the_help_says_what_opencv_by_hand_can_be_compared_for() -> None:
+    text = " ".join(bench("--help").stdout.split())
+    assert f"OpenCV by hand has lines for {', '.join(OPENCV)};" in text
 
 
 def test_standard_chains_whose_operations_are_missing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
