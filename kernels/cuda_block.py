@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kernels.errors import InputError
 from kernels.formats import yuv_coefficients
 from kernels.geometry import SEGMENT_PX, pieces, radii, shared_bytes, tile_geometry
-from kernels.op import OpParams
+from kernels.op import OpParams, of_previous
 from kernels.plan import PassKind, Plan
 from kernels.stages import OP_BYTES, PASS_BYTES, STATE_AT, params_offset, stages, tile_width_px
 
@@ -68,6 +68,7 @@ class StatisticPass(ctypes.Structure):
         ("needed", Rows),
         ("made", Rows),
         ("workers", ctypes.c_int),
+        ("previous", ctypes.c_int),
     )
 
 
@@ -208,7 +209,10 @@ class PlanBlock:
         src, src_stride, needed = self._source(number)
         if one.kind is PassKind.STATISTIC:
             size = before.width, before.height
-            return StatisticPass(src=src, src_stride=src_stride, size=size, needed=needed, made=made, workers=workers)
+            return StatisticPass(
+                src=src, src_stride=src_stride, size=size, needed=needed, made=made, workers=workers,
+                previous=of_previous(params[one.first]),
+            )  # fmt: skip
         if one.kind is PassKind.EGRESS:
             row_bytes = plan.result.strides[0]
             return EgressPass(

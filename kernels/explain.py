@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kernels.geometry import BAND_ROWS, pieces, radii, shared_bytes
 from kernels.image import ImageSpec
-from kernels.op import OpKind, OpParams, TemporalOp
+from kernels.op import OpKind, OpParams, TemporalOp, of_previous
 from kernels.plan import MAX_HALO_PX, WORD, Pass, PassKind, Plan
 from kernels.stages import pass_name, stages, tile_width_px
 
@@ -37,7 +37,8 @@ class ExplainedPass:
     """One pass. Overheads are shares of the picture: 0.25 is a quarter more than without a halo.
 
     ``writes`` is None for a pass that only counts. ``read_overhead`` is None where an op reads wherever its parameters
-    say. ``state_bytes`` are what temporal ops remember, which is read and written once a frame.
+    say. ``state_bytes`` are what temporal ops remember, which is read and written once a frame. ``waits_for_rows`` of
+    the picture it reads must be made before its first piece: all of them where reading and writing cannot overlap.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ExplainedPass:
     pieces: int
     shared_bytes: int
     state_bytes: int
+    waits_for_rows: int
     read_overhead: float | None
     compute_overhead: float
 
@@ -113,7 +115,7 @@ def _explain_pass(plan: Plan, number: int, params: tuple[OpParams, ...], fused: 
     return ExplainedPass(
         name=pass_name(plan, number),
         kind=one.kind,
-        because=_because(plan, number, fused),
+        because=_because(plan, number, params, fused),
         sweeps=sweeps,
         reads=reads,
         writes=writes,
@@ -126,9 +128,21 @@ def _explain_pass(plan: Plan, number: int, params: tuple[OpParams, ...], fused: 
             for op, picture in list(zip(plan.ops, plan.pictures, strict=False))[one.first : one.last]
             if isinstance(op, TemporalOp)
         ),
+        waits_for_rows=_waits_for_rows(plan, number, params, halo),
         read_overhead=None if gathers else _covered_px(source, tile, halo) / (source.width * source.height) - 1,
         compute_overhead=sum(covered) / (len(covered) * whole) - 1 if covered else 0.0,
     )
+
+
+def _waits_for_rows(plan: Plan, number: int, params: tuple[OpParams, ...], halo: int) -> int:
+    one = plan.passes[number]
+    if number == 0:
+        return 0
+    if one.kind is PassKind.TILES and one.first < one.last:
+        kind, values = plan.ops[one.first].kind, params[one.first]
+        if kind is OpKind.GATHER or (kind is OpKind.GLOBAL and not of_previous(values)):
+            return plan.pictures[one.first].height
+    return min(BAND_ROWS + halo, plan.pictures[one.first].height)
 
 
 def _covered_px(picture: ImageSpec, tile: tuple[int, int] | None, halo: int) -> int:
@@ -149,7 +163,7 @@ def _sweeps(plan: Plan, one: Pass, params: tuple[OpParams, ...], halo: int) -> t
     return tuple(found)
 
 
-def _because(plan: Plan, number: int, fused: bool) -> str:
+def _because(plan: Plan, number: int, params: tuple[OpParams, ...], fused: bool) -> str:
     """Why a pass begins where it does, in the words of :mod:`kernels.plan`."""
     one = plan.passes[number]
     before = plan.passes[number - 1] if number else None
@@ -164,7 +178,8 @@ def _because(plan: Plan, number: int, fused: bool) -> str:
     if one.kind is PassKind.STATISTIC:
         return f"{op.name} needs to know the values of the whole picture"
     if op.kind is OpKind.GLOBAL:
-        return f"{op.name} needs the statistic of the pass before"
+        whose = ", of the frame before" if of_previous(params[one.first]) else ""
+        return f"{op.name} needs the statistic of the pass before{whose}"
     if op.kind is OpKind.GATHER:
         return f"{op.name} gathers: it may read any row of its picture"
     if before is None:

@@ -18,12 +18,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import cv2
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
 from kernels.image import NO_STAMP, Pixels, Shape, Stamp
@@ -71,11 +71,14 @@ P = TypeVar("P", bound=OpParams)
 
 
 class Scratch:
-    """CPU buffers that ops keep between frames, by name. Not thread-safe: one per executor, or per ``TemporalOp``."""
+    """CPU buffers that ops keep between frames, by name. Not thread-safe.
+
+    One for an executor, and one for each op that remembers: a ``TemporalOp``, or one with a statistic.
+    """
 
     def __init__(self) -> None:
         self.stamp = NO_STAMP  # of the frame that is being processed
-        self.frames = 0  # how many a ``TemporalOp`` has seen: at 0 its arrays hold nothing yet
+        self.frames = 0  # how many an op that remembers has seen: at 0 its arrays hold nothing yet
         self._buffers: dict[str, Pixels] = {}
         self._arrays: dict[str, npt.NDArray[Any]] = {}
 
@@ -174,8 +177,21 @@ class TemporalOp(Op[P]):
         return 0
 
 
+# A parameter of ops that need to know something of the whole picture.
+StatisticOf = Annotated[
+    Literal["frame", "previous"],
+    Field(
+        description="What is counted: this frame, of which nothing can be made before all of it is there; or the frame "
+        "before, so that reading and writing overlap, and light that changes is answered a frame later."
+    ),
+]
+
+
 class StatisticOp(Op[P]):
     """A table for each channel that follows from how often each value comes in the whole picture.
+
+    Parameters may have ``statistic: StatisticOf``. With ``previous`` the values counted are those that the op was given
+    in the frame before, whatever its parameters were then; the first frame of a size, format or chain is its own.
 
     ``cuda_source`` defines ``struct NAME_params`` (at most 1016 bytes) and ``template <int CHANNELS> __device__ int
     NAME(const uint32* histogram, uint32 pixels, int channel, int value, const NAME_params& p)``: what becomes of
@@ -194,10 +210,18 @@ class StatisticOp(Op[P]):
         return 0
 
     def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
-        tables = self.tables(histogram(src), params)
+        counts = histogram(src)
+        before = scratch.array("histogram", counts.shape, np.int64)
+        tables = self.tables(before if of_previous(params) and scratch.frames else counts, params)
+        before[...] = counts
         if (tables == tables[0]).all():
             tables = tables[:1]  # one for all channels takes half the time
         cv2.LUT(src, np.ascontiguousarray(tables.T)[None], dst=dst)
+
+
+def of_previous(params: OpParams) -> bool:
+    """True if an op with these parameters uses what was counted in the frame before."""
+    return getattr(params, "statistic", "frame") == "previous"
 
 
 def histogram(picture: Pixels) -> npt.NDArray[np.int64]:

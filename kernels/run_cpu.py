@@ -9,7 +9,7 @@ from kernels.color_cpu import to_planes, to_working
 from kernels.device import Completion, DoneNow
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
 from kernels.image import NO_STAMP, ImageView, Pixels, Stamp
-from kernels.op import OpParams, Scratch, TableOp, TemporalOp
+from kernels.op import OpKind, OpParams, Scratch, TableOp
 from kernels.plan import Plan
 
 
@@ -34,8 +34,9 @@ class CpuExecutor:
             raise OutOfMemoryError("host memory", sum(sizes), None, "use smaller pictures or fewer cameras") from None
         self._between: list[Pixels] = [ImageView(spec, buffers[i % 2]).plane(0) for i, spec in enumerate(between)]
         self._scratch = Scratch()
-        # What a temporal op remembers is its own, also where it comes twice.
-        self._scratches = [Scratch() if isinstance(op, TemporalOp) else self._scratch for op in plan.ops]
+        # What an op remembers is its own, also where it comes twice.
+        remembering = (OpKind.TEMPORAL, OpKind.GLOBAL)
+        self._scratches = [Scratch() if op.kind in remembering else self._scratch for op in plan.ops]
         # Tables in a row are one table: what lies between them is never made.
         tables = [isinstance(op, TableOp) for op in plan.ops]
         self._goes_on = [tables[at : at + 2] == [True, True] for at in range(len(tables))]

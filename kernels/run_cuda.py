@@ -118,7 +118,7 @@ class CudaExecutor:
             if isinstance(op, TemporalOp):
                 nbytes = picture.width * picture.height * op.state_bytes(channels)
             elif isinstance(op, StatisticOp):
-                nbytes = 256 * channels * 5 + 4
+                nbytes = 256 * channels * 9 + 4  # statistic.cuh
             else:
                 continue
             states[index] = self._device_memory(align_up(nbytes, 256))

@@ -96,6 +96,7 @@ def _pass(one: ExplainedPass) -> dict[str, Any]:
         "pieces": one.pieces,
         "shared_bytes": one.shared_bytes,
         "state_bytes": one.state_bytes,
+        "waits_for_rows": one.waits_for_rows,
         "read_overhead": None if one.read_overhead is None else round(one.read_overhead, 4),
         "compute_overhead": round(one.compute_overhead, 4),
     }
@@ -123,6 +124,8 @@ def _plan_lines(explanation: Explanation) -> Iterator[str]:
         if one.tile_px is not None:
             width, height = one.tile_px
             around = f", {one.compute_overhead:+.1%} computed around them" if one.compute_overhead else ""
+            if one.waits_for_rows:
+                yield f"    waits     for {one.waits_for_rows} of {one.reads.picture.height} rows, then works as they come"
             yield f"    works on  {one.pieces} tiles of {width}x{height} px{around}"
             yield f"    takes     {one.shared_bytes} bytes of shared memory a block"
 

@@ -8,23 +8,44 @@ struct StatisticPass {
   int src_stride;
   Size size;
   Rows needed, made;
-  int workers;  // blocks
+  int workers;   // blocks
+  int previous;  // not 0: what the frame before has counted, so that nobody waits for the whole of this one
 };
 
 // In device memory, zero before the first frame; one for each op.
 template <int CHANNELS>
 struct Statistic {
   uint32 counts[256 * CHANNELS];  // of this frame so far; zero between frames
+  uint32 before[256 * CHANNELS];  // of the frame before
   uint32 done;                    // blocks that have added theirs
   uint8 tables[256 * CHANNELS];
 };
 
-// `entry(histogram, pixels, channel, value)` is what becomes of a value. The last block to finish makes the tables.
+// Makes the tables of counts in shared memory, by all threads of one block, and hands them over.
+template <int CHANNELS, class Entry>
+__device__ __forceinline__ void make_tables(const StatisticPass& p, const uint32* counts,
+                                            Statistic<CHANNELS>* statistic, Entry entry) {
+  const uint32 pixels = (uint32)p.size.width * p.size.height;
+  for (int i = threadIdx.x; i < 256 * CHANNELS; i += THREADS)
+    statistic->tables[i] = saturate8(entry(counts, pixels, i / 256, i % 256));
+  finish_rows(p.made, 0, 1);
+}
+
+// `entry(histogram, pixels, channel, value)` is what becomes of a value. The last block to finish makes the tables; the
+// first to start does, if they are to be of the frame before. A frame's counts are kept only when all blocks have come here, so
+// that first block has read those before.
 template <int CHANNELS, class Entry>
 __device__ __forceinline__ void count_values(const Frame& f, const StatisticPass& p, int worker,
                                              Statistic<CHANNELS>* statistic, Entry entry) {
   constexpr int ENTRIES = 256 * CHANNELS;
   uint32* counts = reinterpret_cast<uint32*>(shared_memory);
+  const bool previous = p.previous && f.number != 1;
+  if (previous && worker == 0) {
+    for (int i = threadIdx.x; i < ENTRIES; i += THREADS) counts[i] = __ldcg(statistic->before + i);
+    __syncthreads();
+    make_tables(p, counts, statistic, entry);
+    __syncthreads();
+  }
   for (int i = threadIdx.x; i < ENTRIES; i += THREADS) counts[i] = 0;
   __syncthreads();
   const int row_bytes = p.size.width * CHANNELS, words = (row_bytes + WORD - 1) / WORD;
@@ -52,15 +73,12 @@ __device__ __forceinline__ void count_values(const Frame& f, const StatisticPass
   if (!last) return;
   __threadfence();
   for (int i = threadIdx.x; i < ENTRIES; i += THREADS) {
-    counts[i] = __ldcg(statistic->counts + i);
+    counts[i] = statistic->before[i] = __ldcg(statistic->counts + i);
     statistic->counts[i] = 0;
   }
   __syncthreads();
-  const uint32 pixels = (uint32)p.size.width * p.size.height;
-  for (int i = threadIdx.x; i < ENTRIES; i += THREADS)
-    statistic->tables[i] = saturate8(entry(counts, pixels, i / 256, i % 256));
   if (threadIdx.x == 0) statistic->done = 0;
-  finish_rows(p.made, 0, 1);
+  if (!previous) make_tables(p, counts, statistic, entry);
 }
 
 // Waits for the tables and copies them to shared memory.

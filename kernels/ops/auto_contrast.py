@@ -8,7 +8,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from kernels.image import Pixels
-from kernels.op import OpParams, StatisticOp
+from kernels.op import OpParams, StatisticOf, StatisticOp
 
 
 class AutoContrastParams(OpParams):
@@ -24,6 +24,7 @@ class AutoContrastParams(OpParams):
         default="together",
         description="One curve for blue, green and red, from all their values: hues stay as they are. Or one for each.",
     )
+    statistic: StatisticOf = "frame"
 
 
 class AutoContrast(StatisticOp[AutoContrastParams]):

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from kernels.image import Pixels
-from kernels.op import OpParams, StatisticOp
+from kernels.op import OpParams, StatisticOf, StatisticOp
 
 
 class AutoWhiteBalanceParams(OpParams):
@@ -16,6 +16,7 @@ class AutoWhiteBalanceParams(OpParams):
         description="No colour is multiplied by more: in a picture almost without red the red is mostly noise.",
         json_schema_extra={"x-unit": "", "x-step": 0.1},
     )  # fmt: skip
+    statistic: StatisticOf = "frame"
 
 
 class AutoWhiteBalance(StatisticOp[AutoWhiteBalanceParams]):

@@ -7,7 +7,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from kernels.image import Pixels
-from kernels.op import OpParams, StatisticOp
+from kernels.op import OpParams, StatisticOf, StatisticOp
 
 
 class EqualizeHistogramParams(OpParams):
@@ -15,6 +15,7 @@ class EqualizeHistogramParams(OpParams):
         default="together",
         description="One curve for blue, green and red, from all their values: grey stays grey. Or one for each.",
     )
+    statistic: StatisticOf = "frame"
 
 
 class EqualizeHistogram(StatisticOp[EqualizeHistogramParams]):
@@ -38,14 +39,14 @@ __device__ int equalize_histogram(const uint32* histogram, uint32 pixels, int ch
                                   const equalize_histogram_params& p) {
   const int first = p.together ? 0 : channel, end = p.together ? CHANNELS : channel + 1;
   uint32 below = 0, least = 0;
-  for (int v = 0; v <= value; ++v) {
+  for (int v = 0; v < 256; ++v) {
     uint32 count = 0;
     for (int c = first; c < end; ++c) count += histogram[256 * c + v];
-    if (below == 0) least = count;
-    below += count;
+    if (least == 0) least = count;
+    if (v <= value) below += count;
   }
   const uint32 rest = pixels * (end - first) - least;
-  return rest == 0 ? value : (510ull * (below - least) + rest) / (2ull * rest);
+  return rest == 0 ? value : (510ull * (max(below, least) - least) + rest) / (2ull * rest);
 }
 """
 
@@ -55,10 +56,8 @@ __device__ int equalize_histogram(const uint32* histogram, uint32 pixels, int ch
     def tables(self, histogram: npt.NDArray[np.int64], params: EqualizeHistogramParams) -> Pixels:
         counts = histogram.sum(axis=0, keepdims=True) if params.channels == "together" else histogram
         below = counts.cumsum(axis=1)
-        # Up to the least value that comes, below is what least is: its count, or nothing.
-        found = below > 0
-        least = np.where(found, np.take_along_axis(counts, found.argmax(axis=1)[:, None], axis=1), 0)
+        least = np.take_along_axis(counts, (counts > 0).argmax(axis=1)[:, None], axis=1)
         rest = below[:, -1:] - least
-        table = (510 * (below - least) + rest) // np.maximum(2 * rest, 1)
+        table = (510 * (np.maximum(below, least) - least) + rest) // np.maximum(2 * rest, 1)
         table = np.where(rest == 0, np.arange(256), table)
         return np.broadcast_to(table, histogram.shape).astype(np.uint8)

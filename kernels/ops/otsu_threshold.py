@@ -7,7 +7,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from kernels.image import Pixels
-from kernels.op import OpParams, StatisticOp
+from kernels.op import OpParams, StatisticOf, StatisticOp
 
 _NEAR = 1 - 1e-9  # 64-bit floats are nearer than that; whole numbers decide among what they find
 
@@ -18,6 +18,7 @@ class OtsuThresholdParams(OpParams):
         json_schema_extra={"x-unit": "levels", "x-step": 1},
     )  # fmt: skip
     inverted: bool = Field(default=False, description="The other way round: dark values become max_value.")
+    statistic: StatisticOf = "frame"
 
 
 class OtsuThreshold(StatisticOp[OtsuThresholdParams]):

@@ -11,6 +11,7 @@ from kernels.device import CudaDevice
 from kernels.formats import BGR8, GRAY8, NV12, PixelFormat
 from kernels.op import OpKind
 from tests.kernels.cases import SourceCase, check_exact
+from tests.kernels.statistic_cases import StatisticCases
 from tests.kernels.strategies import extreme_steps, short
 
 pytestmark = pytest.mark.gpu
@@ -29,6 +30,10 @@ def test_every_statistic_is_exact(device: CudaDevice, format: PixelFormat, step:
     """What a frame's counts leave behind would show in the next frame's."""
     for size in ((1, 1), (7, 64), (129, 47), (641, 479)):
         check_exact(device, SourceCase(format, *size, 4, 1).spec(), Chain((step,)), frames=3)
+
+
+class TestStatisticCases(StatisticCases):
+    pass
 
 
 @pytest.mark.parametrize("size", [(33, 20), (640, 360)], ids=str)

@@ -15,6 +15,7 @@ from kernels.chain import Chain, parse_chain
 from kernels.device import Device
 from kernels.formats import BGR8, FORMATS, I420, NV12, RGB8, UYVY, YUYV, Matrix, PixelFormat, Range
 from kernels.image import ImageSpec, ImageView, Pixels, Stamp
+from kernels.op import of_previous
 from kernels.plan import chain_params, make_plan, result_nbytes
 from tests.kernels.oracles import ChainOracle, assert_agrees
 from tests.kernels.oracles_temporal import TEMPORAL_ORACLES
@@ -229,7 +230,9 @@ def check_sequence(device: Device, spec: ImageSpec, frames: Sequence[tuple[Chain
     read = [(parse_chain(chain) if isinstance(chain, str) else chain, paint) for chain, paint in frames]
     made = run_sequence(device, spec, read)
     names = [step.op.name for step in read[0][0].steps]
-    first = 0 if TEMPORAL_ORACLES.keys() & set(names) else len(made) - 1
+    steps = [step for chain, _ in read for step in chain.steps]
+    remembers = any(step.op.name in TEMPORAL_ORACLES or of_previous(step.params) for step in steps)
+    first = 0 if remembers else len(made) - 1
     oracle = ChainOracle()
     for number, ((chain, _), (source, result)) in enumerate(zip(read, made, strict=True)):
         if number >= first:

@@ -18,7 +18,7 @@ from kernels.chain import Chain
 from kernels.formats import Matrix, Range
 from kernels.image import NO_STAMP, ImageSpec, ImageView, Pixels, Stamp
 from tests.kernels.oracles_gather import GATHER_ORACLES
-from tests.kernels.oracles_global import GLOBAL_ORACLES
+from tests.kernels.oracles_global import GLOBAL_ORACLES, STATISTIC_ORACLES, Counting
 from tests.kernels.oracles_point import POINT_ORACLES, Oracle
 from tests.kernels.oracles_stencil import LEVELS_APART, STENCIL_ORACLES, gaussian_taps
 from tests.kernels.oracles_temporal import FIRST_FRAME_ORACLES, TEMPORAL_ORACLES
@@ -36,7 +36,7 @@ class ChainOracle:
     """What a chain makes of one frame after the other: parameters may change in between, the ops stay the same."""
 
     def __init__(self) -> None:
-        self._temporal: dict[int, Oracle] = {}
+        self._memories: dict[int, Oracle] = {}
 
     def __call__(self, source: ImageView, chain: Chain, stamp: Stamp = NO_STAMP) -> Pixels:
         picture = oracle_working(source)
@@ -46,7 +46,9 @@ class ChainOracle:
                 continue
             oracle = ORACLES[step.op.name]
             if step.op.name in TEMPORAL_ORACLES:
-                oracle = self._temporal.setdefault(index, TEMPORAL_ORACLES[step.op.name]())
+                oracle = self._memories.setdefault(index, TEMPORAL_ORACLES[step.op.name]())
+            if step.op.name in STATISTIC_ORACLES:
+                oracle = self._memories.setdefault(index, Counting(STATISTIC_ORACLES[step.op.name]))
             picture = oracle(picture, step.params.model_dump())
         return picture
 

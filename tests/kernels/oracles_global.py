@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -14,18 +15,38 @@ from tests.kernels.oracles_point import Oracle
 
 HALF = Fraction(1, 2)
 Values = list[int]
+# What becomes of the first picture by what is to be seen in the second.
+Seen = Callable[[Pixels, Pixels, dict[str, Any]], Pixels]
 
 
-def by_values(curve: Callable[[Values, dict[str, Any]], Callable[[int], Fraction | int]]) -> Oracle:
+def by_values(curve: Callable[[Values, dict[str, Any]], Callable[[int], Fraction | int]]) -> Seen:
     """An op whose curve follows from all sorted values of a channel, or of all channels together."""
 
-    def apply(picture: Pixels, params: dict[str, Any]) -> Pixels:
-        planes = picture[None] if picture.ndim == 2 else np.moveaxis(picture, -1, 0)
-        groups = [planes] if params.get("channels") == "together" else [plane[None] for plane in planes]
-        made = np.concatenate([looked_up(group, curve(sorted(group.ravel().tolist()), params)) for group in groups])
+    def apply(picture: Pixels, seen: Pixels, params: dict[str, Any]) -> Pixels:
+        planes, counted = (p[None] if p.ndim == 2 else np.moveaxis(p, -1, 0) for p in (picture, seen))
+        together = params.get("channels") == "together"
+        groups = [(planes, counted)] if together else [(p[None], s) for p, s in zip(planes, counted, strict=True)]
+        made = np.concatenate([looked_up(p, curve(sorted(s.ravel().tolist()), params)) for p, s in groups])
         return made[0] if picture.ndim == 2 else np.moveaxis(made, 0, -1)
 
     return apply
+
+
+class Counting:
+    """An op at its place in a chain, frame by frame."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen, self.before = seen, np.empty(0, np.uint8)
+
+    def __call__(self, picture: Pixels, params: dict[str, Any]) -> Pixels:
+        before, self.before = self.before, picture.copy()
+        own = params["statistic"] == "frame" or before.size == 0
+        return self.seen(picture, picture if own else before, params)
+
+
+def on_its_own(seen: Seen) -> Oracle:
+    """The first frame."""
+    return lambda picture, params: Counting(seen)(picture, params)
 
 
 def looked_up(planes: Pixels, curve: Callable[[int], Fraction | int]) -> Pixels:
@@ -39,8 +60,7 @@ def equalized(values: Values, params: dict[str, Any]) -> Callable[[int], Fractio
     n, least = len(values), values.count(values[0])
     if n == least:
         return lambda value: value
-    place = {value: index + 1 for index, value in enumerate(values)}  # the last of its kind counts
-    return lambda value: Fraction(255 * (place[value] - least), n - least)
+    return lambda value: Fraction(255 * max(bisect_right(values, value) - least, 0), n - least)
 
 
 def stretched(values: Values, params: dict[str, Any]) -> Callable[[int], Fraction | int]:
@@ -67,10 +87,10 @@ def parted(values: Values, params: dict[str, Any]) -> Callable[[int], Fraction |
     return lambda value: params["max_value"] if (value > threshold) != params["inverted"] else 0
 
 
-def grey_world(picture: Pixels, params: dict[str, Any]) -> Pixels:
+def grey_world(picture: Pixels, seen: Pixels, params: dict[str, Any]) -> Pixels:
     if picture.ndim == 2:
         return picture
-    means = [Fraction(int(plane.sum(dtype=np.int64)), plane.size) for plane in np.moveaxis(picture, -1, 0)]
+    means = [Fraction(int(plane.sum(dtype=np.int64)), plane.size) for plane in np.moveaxis(seen, -1, 0)]
     result = np.empty_like(picture)
     for channel, mean in enumerate(means):
         most = math.floor(1024 * Fraction(params["max_gain"]) + HALF)
@@ -80,9 +100,10 @@ def grey_world(picture: Pixels, params: dict[str, Any]) -> Pixels:
     return result
 
 
-GLOBAL_ORACLES: dict[str, Oracle] = {
+STATISTIC_ORACLES: dict[str, Seen] = {
     "auto_contrast": by_values(stretched),
     "auto_white_balance": grey_world,
     "equalize_histogram": by_values(equalized),
     "otsu_threshold": by_values(parted),
 }
+GLOBAL_ORACLES: dict[str, Oracle] = {name: on_its_own(seen) for name, seen in STATISTIC_ORACLES.items()}

@@ -20,6 +20,7 @@ from kernels.registry import all_ops
 from tests.kernels.cases import CHAINS, SourceCase, check_exact
 from tests.kernels.emulator import EmulatedDevice, emulate
 from tests.kernels.oracles_stencil import LEVELS_APART
+from tests.kernels.statistic_cases import StatisticCases
 from tests.kernels.strategies import exact_chains
 from tests.kernels.targets import TARGETS, check_target
 from tests.programs import program
@@ -102,6 +103,10 @@ def test_fused_equals_unfused_over_random_chains(
     for change in (None, unfused):
         device.change = change
         check_exact(device, SourceCase(format, width, height, 4, 1).spec(), chain, frames=2)
+
+
+class TestStatisticCases(StatisticCases):
+    pass
 
 
 def test_windows_of_every_radius_are_exact(device: EmulatedDevice) -> None:

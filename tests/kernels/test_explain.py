@@ -146,6 +146,20 @@ def test_reasons_of_ops_that_remember_or_count() -> None:
     assert looking.because == "counts needs the statistic of the pass before"
 
 
+def test_what_a_pass_waits_for_is_said() -> None:
+    def waits(text: str) -> list[int]:
+        return [one.waits_for_rows for one in explained(text).passes]
+
+    assert waits("sobel") == [0, 17]
+    assert waits("gaussian_blur(ksize=5) | sharpen") == [0, 19]
+    assert waits("flip | sobel") == [0, 1080]
+    assert waits("auto_contrast") == [0, 16, 1080]
+    assert waits("auto_contrast(statistic='previous') | sobel") == [0, 16, 17]
+    made = explained("auto_contrast(statistic='previous')")
+    assert made.passes[2].because == "auto_contrast needs the statistic of the pass before, of the frame before"
+    assert [one.waits_for_rows for one in explained("sobel", BGR8, (641, 9)).passes] == [0, 9, 9]
+
+
 def test_a_pass_that_converts_the_result() -> None:
     made = explain(planned(Chain(), BGR8, target=NV12), ())
     assert made.passes[-1].because == "the result is NV12, made from BGR8 tile by tile"

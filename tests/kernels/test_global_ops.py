@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.chain import Step
+from kernels.device import HostDevice
 from kernels.image import Pixels
-from kernels.op import StatisticOp, histogram
+from kernels.op import Scratch, StatisticOp, histogram
 from kernels.ops.otsu_threshold import otsu_level
 from tests.kernels.host_statistics import STATISTIC_OPS, build
 from tests.kernels.host_statistics import run as run_cuda_text
 from tests.kernels.oracles import oracle_op
+from tests.kernels.statistic_cases import StatisticCases
 from tests.kernels.strategies import extreme_steps
 from tests.kernels.test_ops import check, noise, run, step_of
 from tests.programs import program
@@ -90,6 +92,26 @@ def test_the_largest_pictures_do_not_overflow(library: ctypes.CDLL, step: Step, 
         lopsided[:, 0] += 1
         lopsided[:, counts[0].argmax()] -= 1
         check_both(library, step, lopsided)
+
+
+class TestStatisticCases(StatisticCases):
+    @pytest.fixture
+    def device(self) -> HostDevice:
+        return HostDevice()
+
+
+def test_what_the_frame_before_held_decides_on_this_one() -> None:
+    """The checker's own: half black, half at 100 part at 0; the same threshold then meets a frame that is all at 50."""
+    step, scratch = step_of("otsu_threshold(statistic='previous')"), Scratch()
+    halves = np.repeat(np.array([[0, 100]], np.uint8), 8, axis=0)
+    flat = np.full((8, 2), 50, np.uint8)
+    made = []
+    for picture in (halves, flat, halves):
+        made.append(run(step, picture, scratch))
+        scratch.frames += 1
+    assert made[0].tolist() == [[0, 255]] * 8
+    assert (made[1] == 255).all(), "50 is above 0"
+    assert made[2].tolist() == [[0, 255]] * 8, "a picture of one value parts at 0"
 
 
 def test_histograms_count_every_value_of_every_channel() -> None:
