@@ -61,7 +61,9 @@ def _ingest(plan: Plan, number: int) -> Iterator[str]:
         if isinstance(plan.ops[index], PixelOp):
             yield op_params(plan, index)
     memory = f"shared_memory + {tables_bytes(plan, one)}"
-    head = f"ingest<{plan.source.format.name.capitalize()}, {out}>(f, pass, worker, {memory}, "
+    departs = plan.departs and number == len(plan.passes) - 1
+    crosses = f", {plan.awaits_source:d}, {departs:d}" if plan.awaits_source or departs else ""
+    head = f"ingest<{plan.source.format.name.capitalize()}, {out}{crosses}>(f, pass, worker, {memory}, "
     yield head + "[&](uint8* picture, uint8* spare, int x0, int y0) -> const uint8* {"
     yield "  const Size size{pass.width, pass.height};"
     here, there, table = "picture", "spare", 0

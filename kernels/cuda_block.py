@@ -170,7 +170,7 @@ class PlanBlock:
         }
         return [max(1, min(most[one.kind], pieces(plan, one))) for one in plan.passes]
 
-    def _rows(self, number: int) -> Rows:
+    def rows(self, number: int) -> Rows:
         """How what pass ``number`` makes is handed over."""
         plan = self._plan
         one = plan.passes[number]
@@ -188,13 +188,13 @@ class PlanBlock:
             maker -= 1
         if maker < 0:
             return 0, plan.source.strides[0], Rows()
-        return self._scratch[maker], plan.pictures[plan.passes[maker].last].strides[0], self._rows(maker)
+        return self._scratch[maker], plan.pictures[plan.passes[maker].last].strides[0], self.rows(maker)
 
     def _make_pass(self, number: int, params: tuple[OpParams, ...], workers: int) -> AnyPass:
         plan = self._plan
         one = plan.passes[number]
         before, after = plan.pictures[one.first], plan.pictures[one.last]
-        made = Rows() if one.to_result else self._rows(number)
+        made = Rows() if one.to_result else self.rows(number)
         dst = self._scratch.get(number, 0)
         dst_stride = plan.result.strides[0] if one.to_result else after.strides[0]
         if one.kind is PassKind.INGEST:

@@ -75,7 +75,10 @@ class TileText:
             f"const int across = (pass.size.width + {width - 1}) / {width};",
             "const int tiles = across * ((pass.size.height + TILE_ROWS - 1) / TILE_ROWS);",
         )
-        if gathers and number:
+        awaits = plan.awaits_source and not number
+        if gathers and awaits:
+            self._say("wait_for_source(f, 0, pass.src_size.height, pass.src_size.height);")
+        elif gathers and number:
             self._say("wait_for_rows(f, pass.needed, 0, pass.src_size.height);")
         self._say(
             "for (int index = worker; index < tiles; index += pass.workers) {",
@@ -83,8 +86,13 @@ class TileText:
             "  int halo = pass.halo;",
         )
         # What the tile before left in shared memory is read until here.
-        waits = "wait_for_rows(f, pass.needed, tile.y0 - halo, tile.y0 + TILE_ROWS + halo)"
-        self._say(f"  {'__syncthreads()' if gathers or not number else waits};")
+        rows = "tile.y0 - halo, tile.y0 + TILE_ROWS + halo"
+        if gathers or not (number or awaits):
+            self._say("  __syncthreads();")
+        elif awaits:
+            self._say(f"  wait_for_source(f, {rows}, pass.src_size.height);")
+        else:
+            self._say(f"  wait_for_rows(f, pass.needed, {rows});")
         if not gathers:
             self._say(
                 f"  Buffer{self._shape} b0(pass, memory[0]);",
@@ -99,7 +107,8 @@ class TileText:
         else:
             self._say(f"  store_tile{self._shape}(f, pass, tile, {self._here});")
         if not self._pass.to_result:
-            self._say("  finish_rows(pass.made, tile.y0, min(TILE_ROWS, tile.size.height - tile.y0));")
+            departs = ", f.departing_rows" if plan.departs and self._number == len(plan.passes) - 1 else ""
+            self._say(f"  finish_rows(pass.made, tile.y0, min(TILE_ROWS, tile.size.height - tile.y0){departs});")
         self._say("}")
 
     def _stage(self, stage: Stage) -> None:

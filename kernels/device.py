@@ -15,14 +15,26 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Protocol
 
+from kernels.driver_calls import can_wait_for_words
 from kernels.errors import DeviceFailedError, DeviceUnavailableError, InputError, PinholeError
-from kernels.image import NO_STAMP, ImageView, Stamp
-from kernels.memory import CUDA_ERROR_MEMORY_ALLOCATION, CUDA_STICKY_CODES, HostMemory, Ledger, MappedMemory, PageMemory
+from kernels.image import NO_STAMP, PLANE_ALIGNMENT, ImageView, Stamp, align_up
+from kernels.memory import (
+    CUDA_ERROR_MEMORY_ALLOCATION,
+    CUDA_STICKY_CODES,
+    DeviceMemory,
+    HostMemory,
+    Ledger,
+    ManagedMemory,
+    MappedMemory,
+    PageMemory,
+    RegisteredMemory,
+)
 from kernels.op import OpParams
 from kernels.plan import Plan
+from kernels.strategies import DEFAULT_STRATEGY, STRATEGIES, DeviceTraits, refusal, refusals
 
 WaitMode = Literal["auto", "block", "spin"]
-MEMORY_STRATEGIES = ("zero_copy", "host")
+MEMORY_STRATEGIES = tuple(STRATEGIES)
 
 
 class Completion(Protocol):
@@ -68,7 +80,7 @@ class Device(ABC):
     """One place where chains run. Thread-safe; executors are not."""
 
     backend: ClassVar[str]
-    memory: ClassVar[str]
+    memory: str
     name: str
 
     def __init__(self) -> None:
@@ -215,13 +227,13 @@ class NullCompletion:
 
 
 class CudaDevice(Device):
-    """One CUDA device. Nothing touches CUDA before this is made, so a process may fork until then."""
+    """One CUDA device and a memory strategy. Nothing touches CUDA before one is made: a process may fork until then."""
 
     backend = "cuda"
-    memory = "zero_copy"
 
-    def __init__(self, index: int = 0) -> None:
+    def __init__(self, index: int = 0, memory: str = DEFAULT_STRATEGY) -> None:
         super().__init__()
+        self.memory = memory
         if (reason := cuda_absence(index)) is not None:
             raise DeviceUnavailableError(reason)
         from cupy.cuda import Device as CupyDevice
@@ -234,17 +246,26 @@ class CudaDevice(Device):
             attributes = CupyDevice(index).attributes
         self.name = properties["name"].decode()
         self.architecture = f"{properties['major']}{properties['minor']}"
-        self.integrated = bool(attributes.get("Integrated", 0))
+        self.traits = DeviceTraits.of(attributes, int(self.architecture), self._waits_for_words())
+        self.integrated = self.traits.integrated
         self.l2_bytes = int(properties["l2CacheSize"])
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties["sharedMemPerMultiprocessor"])
         self.driver = runtime.driverGetVersion()
         self.dump_folder: Path | None = None  # where executors write their CUDA text to
-        refusal = zero_copy_refusal(
-            bool(attributes.get("CanMapHostMemory", 0)), self.integrated, int(self.architecture)
-        )
-        if refusal is not None:
-            raise DeviceUnavailableError(f"{self.name} {refusal}; use --memory host")
+        if (reason := refusal(memory, self.traits)) is not None:
+            offered = ", ".join(name for name, why in refusals(self.traits).items() if why is None)
+            raise DeviceUnavailableError(f"memory {memory}: {self.name} {reason}; it offers {offered}")
+
+    def _waits_for_words(self) -> bool:
+        from cupy.cuda import Stream
+
+        self.activate()
+        with cuda_errors("cudaMalloc"), DeviceMemory(4, Ledger()) as word:
+            stream = Stream(non_blocking=True)
+            found = can_wait_for_words(stream.ptr, word.ptr)
+            stream.synchronize()
+        return found
 
     def activate(self) -> None:
         if os.getpid() != self._pid:
@@ -258,14 +279,36 @@ class CudaDevice(Device):
 
     def allocate_slot(self, nbytes: int) -> HostMemory:
         self.activate()
+        if self.memory == "pageable":
+            return PageMemory(nbytes, self.ledger)
+        if self.memory == "registered":
+            pages = PageMemory(align_up(max(nbytes, 1), PLANE_ALIGNMENT), Ledger())
+            with cuda_errors("cudaHostRegister"):
+                return RegisteredMemory(pages.array, self.ledger, pages)
+        if self.memory == "unified":
+            with cuda_errors("cudaMallocManaged"):
+                return ManagedMemory(nbytes, self.ledger, self.index, self.traits.concurrent_managed)
+        return self.allocate_pinned(nbytes)
+
+    def allocate_pinned(self, nbytes: int) -> HostMemory:
+        """Host memory that is copied from without waiting. Raises OutOfMemoryError."""
         with cuda_errors("cudaHostAlloc"):
             return MappedMemory(nbytes, self.ledger)
 
     def make_executor(self, plan: Plan, wait: WaitMode = "block") -> Executor:
+        from kernels.auto import make_fastest
+        from kernels.crossing import IN_PLACE, WHOLE, staged
         from kernels.run_cuda import CudaExecutor
 
         self.activate()
-        return CudaExecutor(self, plan, wait)
+        if self.memory == "auto":
+            return make_fastest(self, plan, wait)
+        crossing = IN_PLACE
+        if self.memory == "staged" and self.traits.waits_for_words:
+            crossing = staged(plan)
+        elif self.memory in ("staged", "pageable"):
+            crossing = WHOLE
+        return CudaExecutor(self, plan, wait, crossing=crossing)
 
     def describe(self) -> dict[str, Any]:
         major, minor = divmod(self.driver // 10, 100)
@@ -275,6 +318,8 @@ class CudaDevice(Device):
             "compute_capability": f"{self.architecture[:-1]}.{self.architecture[-1]}",
             "integrated": self.integrated,
             "cuda_driver": f"{major}.{minor}",
+            "traits": {name: getattr(self.traits, name) for name in DeviceTraits.__slots__},
+            "not_offered": {name: why for name, why in refusals(self.traits).items() if why is not None},
         }
 
     def check(self) -> None:
@@ -324,21 +369,6 @@ def failure(call: str, code: int, text: str) -> DeviceFailedError:
     return DeviceFailedError(call, code, text.split(":")[0], sticky, advice)
 
 
-def zero_copy_refusal(can_map: bool, integrated: bool, architecture: int) -> str | None:
-    """Why slots in mapped memory would not do on a device, or None.
-
-    Before compute capability 7.2 an integrated GPU's pinned memory is not cached by the CPU (CUDA for Tegra
-    application note): each encoder would read its pictures several times slower, and nothing would say so.
-    """
-    if not can_map:
-        return "cannot map host memory"
-    if integrated and architecture < 72:
-        return "leaves pinned memory out of the CPU's caches, so that every picture would be read several times slower"
-    if architecture < 70:
-        return f"has compute capability {architecture / 10:.1f}; the kernels need 7.0 or later"
-    return None
-
-
 def cuda_absence(index: int = 0) -> str | None:
     """Why CUDA device ``index`` cannot be used, or None if it can. First the driver: without one CuPy is no use."""
     if not _has_driver():
@@ -367,20 +397,21 @@ def open_device(memory: str | None = None, index: int = 0) -> tuple[Device, str]
 
     Raises:
         InputError: no such strategy.
-        DeviceUnavailableError: ``zero_copy`` was asked for by name and there is no usable GPU.
+        DeviceUnavailableError: one that needs a GPU was asked for by name, and there is none that offers it.
     """
-    if memory not in (None, *MEMORY_STRATEGIES):
-        raise InputError("memory", f"unknown strategy {memory!r}", ", ".join(MEMORY_STRATEGIES))
+    if memory not in (None, *STRATEGIES):
+        raise InputError("memory", f"unknown strategy {memory!r}", ", ".join(STRATEGIES))
     if memory == "host":
         return HostDevice(), "host was asked for"
     reason = cuda_absence(index)
     if reason is None:
         try:
-            return CudaDevice(index), "zero_copy: the GPU reads and writes the slots in place"
+            strategy = memory or DEFAULT_STRATEGY
+            return CudaDevice(index, strategy), f"{strategy}: {STRATEGIES[strategy]}"
         except (DeviceUnavailableError, DeviceFailedError) as error:
             if memory is not None:
                 raise
             reason = str(error)
     if memory is None:
         return HostDevice(), f"host, as there is no usable GPU: {reason}"
-    raise DeviceUnavailableError(f"memory zero_copy was asked for: {reason}; use --memory host")
+    raise DeviceUnavailableError(f"memory {memory} was asked for: {reason}; use --memory host")

@@ -161,6 +161,11 @@ class ImageView:
                 f"{self.spec.nbytes} bytes or more",
             )
 
+    @property
+    def address(self) -> int:
+        """Where ``buffer`` starts, as the CPU sees it."""
+        return self.buffer.ctypes.data
+
     def plane(self, index: int) -> Pixels:
         """Plane ``index`` as a writable uint8 array of ``spec.plane_shape(index)``, strided, not copied."""
         spec = self.spec

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.errors import MemoryClosedError, OutOfMemoryError
+from kernels.driver_calls import keep_on_host
+from kernels.errors import DeviceFailedError, MemoryClosedError, OutOfMemoryError
 from kernels.image import PLANE_ALIGNMENT, Pixels, align_up
 
 CUDA_ERROR_MEMORY_ALLOCATION = 2
@@ -171,6 +172,103 @@ class MappedMemory(_Owner):
         from cupy.cuda import runtime
 
         _free(runtime.freeHost, self._ptr)
+
+
+class RegisteredMemory(_Owner):
+    """Host memory that was there already, made visible to the GPU for as long as this is open (cudaHostRegister).
+
+    ``array`` is (n,) uint8 over any memory: NumPy's, POSIX shared memory, a driver's buffer. ``owner`` is closed after
+    it. CUDA pins whole pages, and refuses those that are registered already: memory of whole pages is best.
+    """
+
+    kind = "pinned"
+
+    def __init__(self, array: Pixels, ledger: Ledger, owner: HostMemory | None = None) -> None:
+        from cupy.cuda import runtime
+
+        self._ptr: int = array.ctypes.data
+        try:
+            # 1 | 2: cudaHostRegisterPortable, cudaHostRegisterMapped.
+            runtime.hostRegister(self._ptr, array.nbytes, 1 | 2)
+        except runtime.CUDARuntimeError as error:
+            if owner is not None:
+                owner.close()
+            if error.status != CUDA_ERROR_MEMORY_ALLOCATION:
+                raise
+            remedy = "lower the picture size or the ring, or raise the container's memory limit"
+            raise OutOfMemoryError("registered host memory", array.nbytes, available_host_bytes(), remedy) from error
+        super().__init__(array.nbytes, ledger)
+        self._owner = owner
+        self._array: Pixels | None = array
+        self._dev_ptr: int = runtime.pointerGetAttributes(self._ptr).devicePointer
+
+    @property
+    def array(self) -> Pixels:
+        self._check()
+        assert self._array is not None
+        return self._array
+
+    @property
+    def dev_ptr(self) -> int:
+        self._check()
+        return self._dev_ptr
+
+    def _release(self) -> None:
+        from cupy.cuda import runtime
+
+        self._array = None
+        try:
+            _free(runtime.hostUnregister, self._ptr)
+        finally:
+            if self._owner is not None:
+                self._owner.close()
+
+
+class ManagedMemory(_Owner):
+    """Memory that CPU and GPU see under one address (cudaMallocManaged), kept on the host where that can be asked for.
+
+    Where the CPU may use it beside a working GPU (``concurrent``) it is advised to stay on the host and be mapped for
+    ``device``, so that frames do not move back and forth by page faults. Elsewhere whoever launches work has to attach
+    it to the work's stream first, and to the host afterwards.
+    """
+
+    kind = "managed"
+
+    def __init__(self, nbytes: int, ledger: Ledger, device: int, concurrent: bool) -> None:
+        from cupy.cuda import runtime
+
+        asked = align_up(max(nbytes, 1), PLANE_ALIGNMENT)
+        # 1, 2: cudaMemAttachGlobal, cudaMemAttachHost.
+        try:
+            self._ptr: int = runtime.mallocManaged(asked, 1 if concurrent else 2)
+        except runtime.CUDARuntimeError as error:
+            if error.status != CUDA_ERROR_MEMORY_ALLOCATION:
+                raise
+            remedy = "lower the picture size or the ring, or use fewer cameras"
+            raise OutOfMemoryError("managed memory", nbytes, available_host_bytes(), remedy) from error
+        super().__init__(nbytes, ledger)
+        if concurrent:
+            try:
+                keep_on_host(self._ptr, asked, device)
+            except DeviceFailedError:
+                self.close()
+                raise
+        self._array = np.ctypeslib.as_array((ctypes.c_uint8 * asked).from_address(self._ptr))[:nbytes]
+
+    @property
+    def array(self) -> Pixels:
+        self._check()
+        return self._array
+
+    @property
+    def dev_ptr(self) -> int:
+        self._check()
+        return self._ptr
+
+    def _release(self) -> None:
+        from cupy.cuda import runtime
+
+        _free(runtime.free, self._ptr)
 
 
 class DeviceMemory(_Owner):

@@ -54,6 +54,8 @@ class Plan:
     result: ImageSpec
     ops: tuple[AnyOp, ...]
     passes: tuple[Pass, ...]
+    awaits_source: bool = False  # rows of the source are still arriving: what reads it waits for them
+    departs: bool = False  # copies take the last picture away while it is being made
 
     @property
     def link_bytes_in(self) -> int:
@@ -112,6 +114,20 @@ def reads_in_place(plan: Plan) -> Plan:
     if not (whole and plan.ops) or plan.ops[0].kind is OpKind.GLOBAL:
         return plan
     return replace(plan, passes=_passes(plan, True, ingest=False))
+
+
+def by_copies(plan: Plan, *, into: bool, awaited: bool, out: bool) -> Plan:
+    """The same for a frame that copies bring (``into``; ``awaited`` while passes read it) or take away (``out``).
+
+    Passes then read the source where it lies in device memory, and leave the last picture there, its rows aligned;
+    results with planes are written as they are.
+    """
+    made = replace(reads_in_place(plan) if into else plan, awaits_source=into and awaited)
+    if not out or plan.converts:
+        return made
+    passes = [one for one in made.passes if one.kind is not PassKind.EGRESS]
+    passes[-1] = replace(passes[-1], to_result=False)
+    return replace(made, passes=tuple(passes), departs=True)
 
 
 def _passes(plan: Plan, fuse: bool, ingest: bool = True) -> tuple[Pass, ...]:

@@ -1,7 +1,8 @@
-"""Runs a plan on a CUDA device: one launch a frame, whose passes run side by side and hand each other rows; no copies.
+"""Runs a plan on a CUDA device: one launch a frame, whose passes run side by side and hand each other rows.
 
-The slot's planes are read and its result written through the mapped pointers; what lies between is device memory. While
-the first rows are computed and written the next ones are read, so the link is busy both ways (kernels/cuda/flow.cuh).
+The slot's planes are read and its result written in place, through the pointers that the GPU has of them, or by copies
+in bands (:class:`kernels.crossing.Crossing`); what lies between is device memory. While the first rows are computed and
+written the next ones are read, so the link is busy both ways (kernels/cuda/flow.cuh).
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ import numpy as np
 
 from kernels.codegen import KERNEL_NAME, generate
 from kernels.compiler import compile_cubin
+from kernels.crossing import IN_PLACE, Crossing
 from kernels.cuda_block import PlanBlock
+from kernels.cuda_copies import Arrivals, Departures
 from kernels.cuda_wait import CudaCompletion, FrameClock
 from kernels.device import Completion, WaitMode, cuda_errors
+from kernels.driver_calls import ATTACH_HOST, ATTACH_SINGLE, attach
 from kernels.dump import dump
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError
 from kernels.geometry import BAND_ROWS, THREADS
 from kernels.image import NO_STAMP, ImageSpec, ImageView, Stamp, align_up
 from kernels.memory import DeviceMemory, HostMemory
 from kernels.op import MAX_TEXT_BYTES, MAX_TEXTS, OpParams, StatisticOp, TemporalOp
-from kernels.plan import PassKind, Plan
+from kernels.plan import PassKind, Plan, by_copies
 from kernels.stages import params_offset, text_ops
 
 if TYPE_CHECKING:
+    from kernels.auto import Choice
     from kernels.device import CudaDevice
 
 
@@ -37,6 +42,10 @@ class Frame(ctypes.Structure):
         ("plan", ctypes.c_uint64),
         ("planes", ctypes.c_uint64 * 3),
         ("result", ctypes.c_uint64),
+        ("arrived", ctypes.c_uint64),
+        ("arrival", ctypes.c_uint32),
+        ("arrived_rows", ctypes.c_int),
+        ("departing_rows", ctypes.c_int),
         ("first_ticket", ctypes.c_uint32),
         ("number", ctypes.c_uint32),
         ("texts", ctypes.c_char * MAX_TEXT_BYTES * MAX_TEXTS),
@@ -50,16 +59,26 @@ _cubin = lru_cache(maxsize=32)(compile_cubin)
 class CudaExecutor:
     """One plan on a stream of its own. See :class:`kernels.device.Executor`.
 
-    ``change`` puts another way to the same result in the plan's place.
+    ``change`` puts another way to the same result in the plan's place; ``crossing`` says how frames come and go. In
+    place, slots must be in memory that the GPU sees; copies take any, and take long where it is not pinned.
     """
 
     def __init__(
-        self, device: CudaDevice, plan: Plan, wait: WaitMode, change: Callable[[Plan], Plan] | None = None
+        self,
+        device: CudaDevice,
+        plan: Plan,
+        wait: WaitMode,
+        change: Callable[[Plan], Plan] | None = None,
+        crossing: Crossing = IN_PLACE,
     ) -> None:
         from cupy.cuda import Stream, driver, function
 
         self.plan = plan
-        self._plan = change(plan) if change else plan
+        self.crossing = crossing
+        self.choice: Choice | None = None  # why it crosses so, where that was measured
+        changed = change(plan) if change else plan
+        into, awaited, out = crossing.into > 0, crossing.into > 1, crossing.out > 0
+        self._plan = by_copies(changed, into=into, awaited=awaited, out=out) if into or out else changed
         self._device = device
         self._launch = driver.launchKernel
         source = generate(self._plan)
@@ -75,6 +94,8 @@ class CudaExecutor:
         self._frame = Frame(number=0, first_ticket=0)
         self._arguments = (ctypes.c_void_p * 1)(ctypes.addressof(self._frame))
         self._memory: list[DeviceMemory | HostMemory] = []
+        self._arrivals: Arrivals | None = None
+        self._departures: Departures | None = None
         try:
             self._allocate()
         except BaseException:
@@ -84,6 +105,8 @@ class CudaExecutor:
         self._applied: tuple[OpParams, ...] | None = None
         self._accepted = (plan.source, plan.result)
         self._texts = text_ops(plan)
+        # Where the CPU may not use managed memory beside a working GPU, a frame's is the GPU's while that works on it.
+        self._attaches = device.memory == "unified" and not device.traits.concurrent_managed
         self._launched = 0
         self._grid = 0
         self._shared_bytes = 0
@@ -105,7 +128,7 @@ class CudaExecutor:
         self._frame.tickets = self._frame.plan + align_up(block_bytes, 256)
         with cuda_errors("cudaMemset"):
             runtime.memsetAsync(self._frame.tickets, 0, counter_bytes, self._stream.ptr)
-        self._staged = self._device.allocate_slot(block_bytes)
+        self._staged = self._device.allocate_pinned(block_bytes)
         self._memory.append(self._staged)
         finished = [self._frame.tickets + 4 * (1 + sum(counters[:i])) for i in range(len(counters))]
         scratch: dict[int, int] = {}
@@ -126,6 +149,26 @@ class CudaExecutor:
                 runtime.memsetAsync(states[index], 0, nbytes, self._stream.ptr)
         device = self._device
         self._block = PlanBlock(plan, device.multiprocessors, device.shared_bytes, finished, scratch, states)
+        self._allocate_copies(scratch)
+
+    def _allocate_copies(self, scratch: dict[int, int]) -> None:
+        from cupy.cuda import Event
+
+        plan, crossing, frame = self._plan, self.crossing, self._frame
+        with cuda_errors("cudaStreamCreate"):
+            if crossing.into:
+                arrivals = self._arrivals = Arrivals(plan, crossing.into, self._device_memory)
+                for plane, offset in enumerate(plan.source.offsets):
+                    frame.planes[plane] = arrivals.address + offset
+                frame.arrived, frame.arrived_rows = arrivals.flags, arrivals.rows
+                self._read = Event(disable_timing=True)  # the source of the frame before
+                self._read.record(self._stream)
+            if crossing.out:
+                last = len(plan.passes) - 1
+                picture = (scratch[last], self._block.rows(last)) if last in scratch else None
+                departures = self._departures = Departures(plan, crossing.out, picture, self._device_memory)
+                departures.end.record(departures.stream)
+                frame.result, frame.departing_rows = departures.result, departures.rows
 
     def _device_memory(self, nbytes: int) -> int:
         memory = DeviceMemory(nbytes, self._device.ledger)
@@ -140,13 +183,14 @@ class CudaExecutor:
             raise MemoryClosedError(f"the executor for {plan.source.describe()} was used after close()")
         if source.spec is not self._accepted[0] or result.spec is not self._accepted[1]:
             self._accept(source.spec, result.spec)
-        if source.dev_ptr is None or result.dev_ptr is None:
-            raise InputError("source", "the pictures are not in memory that the GPU sees", "memory from allocate_slot")
+        frame, arrivals, departures = self._frame, self._arrivals, self._departures
+        if arrivals is None:
+            address = _seen(source)
+            frame.planes[: len(plan.source.offsets)] = [address + offset for offset in plan.source.offsets]
+        if departures is None:
+            frame.result = _seen(result) + plan.result.offsets[0]
         if params is not self._applied:
             self._apply(params)
-        frame = self._frame
-        frame.planes[: len(plan.source.offsets)] = [source.dev_ptr + offset for offset in plan.source.offsets]
-        frame.result = result.dev_ptr + plan.result.offsets[0]
         frame.number = (self._launched + 1) % 2**32
         for place, (index, op) in enumerate(self._texts):
             text = op.text(params[index], stamp)
@@ -154,13 +198,34 @@ class CudaExecutor:
         events = self._clock.take()
         with cuda_errors("cuLaunchKernel"):
             stream = self._stream
-            events.start.record(stream)
+            if arrivals is None:
+                events.start.record(stream)
+            else:
+                arrivals.stream.wait_event(self._read)
+                events.start.record(arrivals.stream)
+                # Not the frame's number: copies may have come of a frame whose launch failed.
+                frame.arrival = (frame.arrival + 1) % 2**32
+                arrivals.bring(source, frame.arrival, stream)
+            if departures is not None:
+                stream.wait_event(departures.end)
+            if self._attaches:
+                attach(stream.ptr, _seen(source), ATTACH_SINGLE)
+                attach(stream.ptr, _seen(result), ATTACH_SINGLE)
             arguments = ctypes.addressof(self._arguments)
             self._launch(self._function, self._grid, 1, 1, THREADS, 1, 1, self._shared_bytes, stream.ptr, arguments, 0)
             # Only a frame that runs moves the counters on the device.
             self._launched += 1
             frame.first_ticket = (frame.first_ticket + self._grid) % 2**32
-            events.end.record(stream)
+            if arrivals is not None:
+                self._read.record(stream)
+            if self._attaches:
+                attach(stream.ptr, _seen(source), ATTACH_HOST)
+                attach(stream.ptr, _seen(result), ATTACH_HOST)
+            if departures is None:
+                events.end.record(stream)
+            else:
+                departures.take(result, frame.number, stream)
+                events.end.record(departures.stream)
         return CudaCompletion(events, self._clock)
 
     def _accept(self, source: ImageSpec, result: ImageSpec) -> None:
@@ -177,7 +242,9 @@ class CudaExecutor:
     def close(self) -> None:
         try:
             with cuda_errors("cudaStreamSynchronize"):
-                self._stream.synchronize()
+                copying = [copies.stream for copies in (self._arrivals, self._departures) if copies is not None]
+                for stream in (*copying, self._stream):
+                    stream.synchronize()
         except DeviceFailedError as error:
             # A lost context has nothing left to wait for; its memory still has to leave the ledger.
             if not error.sticky:
@@ -207,3 +274,9 @@ class CudaExecutor:
             runtime.memcpyAsync(self._frame.plan, address, nbytes, runtime.memcpyHostToDevice, self._stream.ptr)
         self._shared_bytes, self._grid = layout.shared_bytes, layout.grid
         self._applied = params
+
+
+def _seen(view: ImageView) -> int:
+    if view.dev_ptr is None:
+        raise InputError("source", "the pictures are not in memory that the GPU sees", "memory from allocate_slot")
+    return view.dev_ptr

@@ -20,6 +20,10 @@ struct Frame {
   const uint8* plan;
   const uint8* planes[3];
   uint8* result;
+  const uint32* arrived;  // for each band of the source the number of the last frame whose rows copies have brought
+  uint32 arrival;         // this frame's number there
+  int arrived_rows;       // of each band
+  int departing_rows;     // of each band of a result that copies take away
   uint32 first_ticket;
   uint32 number;  // of the frame, from 1
   uint8 texts[MAX_TEXTS][MAX_TEXT_BYTES];  // what text ops write into it, zeros behind
@@ -45,6 +49,21 @@ __device__ __forceinline__ uint32 load_acquire(const uint32* address) {
   return value;
 }
 
+// The same for what a copy engine writes.
+__device__ __forceinline__ uint32 load_acquire_of_system(const uint32* address) {
+  uint32 value;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
+  return value;
+}
+
+// Returns, in every thread of the block, once rows `first` to `last` (not included) of a source `height` rows high have arrived.
+__device__ __forceinline__ void wait_for_source(const Frame& f, int first, int last, int height) {
+  const int bands = (min(last, height) - 1) / f.arrived_rows + 1;
+  for (int band = max(first, 0) / f.arrived_rows + threadIdx.x; band < bands; band += blockDim.x)
+    while ((int)(load_acquire_of_system(f.arrived + band) - f.arrival) < 0) __nanosleep(64);
+  __syncthreads();
+}
+
 // Returns, in every thread of the block, once rows `first` to `last` (not included; cut to the picture) of this frame are made.
 __device__ __forceinline__ void wait_for_rows(const Frame& f, const Rows& rows, int first, int last) {
   const int bands = (min(last, rows.height) - 1) / BAND_ROWS + 1;
@@ -56,11 +75,11 @@ __device__ __forceinline__ void wait_for_rows(const Frame& f, const Rows& rows, 
 }
 
 // Says that this block has written `count` rows, all in the band of row `row`, of one tile. Every thread of the block calls it.
-__device__ __forceinline__ void finish_rows(const Rows& rows, int row, int count) {
+__device__ __forceinline__ void finish_rows(const Rows& rows, int row, int count, int band_rows = BAND_ROWS) {
   __syncthreads();
   // The last warp never waits for the link (ingest.cuh), so neither does its fence.
   if (threadIdx.x == blockDim.x - 1) {
     __threadfence();
-    atomicAdd(rows.finished + row / BAND_ROWS, (uint32)count);
+    atomicAdd(rows.finished + row / band_rows, (uint32)count);
   }
 }

@@ -148,8 +148,9 @@ struct Block {
 };
 
 // `points(picture, spare, x0, y0)` takes SEGMENT_ROWS rows of SEGMENT_PX pixels in shared memory through the chain's first ops and
-// returns where the outcome lies, OUT channels, synchronized.
-template <class Format, int OUT, class Points>
+// returns where the outcome lies, OUT channels, synchronized. AWAITS: the slot's rows are still arriving; DEPARTS: copies take
+// away what is made.
+template <class Format, int OUT, bool AWAITS = false, bool DEPARTS = false, class Points>
 __device__ __forceinline__ void ingest(const Frame& f, const IngestPass& pass, int worker, uint8* memory, Points points) {
   constexpr int WORDS = Block<Format>::WORDS, PICTURE_BYTES = SEGMENT_ROWS * SEGMENT_PX * 3;
   const IngestArgs a(f, pass);
@@ -159,13 +160,18 @@ __device__ __forceinline__ void ingest(const Frame& f, const IngestPass& pass, i
   const int across = (a.width + SEGMENT_PX - 1) / SEGMENT_PX;
   const int blocks = across * ((a.height + SEGMENT_ROWS - 1) / SEGMENT_ROWS);
 
+  const auto load = [&](int index) {
+    const Block<Format> block(index, across);
+    if constexpr (AWAITS) wait_for_source(f, block.y0, block.y0 + SEGMENT_ROWS, a.height);
+    return block.load(a);
+  };
   // The next words are on their way while these are converted.
-  uint4 word = worker < blocks ? Block<Format>(worker, across).load(a) : make_uint4(0, 0, 0, 0);
+  uint4 word = worker < blocks ? load(worker) : make_uint4(0, 0, 0, 0);
   for (int index = worker; index < blocks; index += a.workers) {
     const Block<Format> block(index, across);
     if (threadIdx.x < Format::SEGMENTS * WORDS) reinterpret_cast<uint4*>(staged)[threadIdx.x] = word;
     __syncthreads();
-    if (index + a.workers < blocks) word = Block<Format>(index + a.workers, across).load(a);
+    if (index + a.workers < blocks) word = load(index + a.workers);
 
     const uint8* at[Format::SEGMENTS];
 #pragma unroll
@@ -194,7 +200,8 @@ __device__ __forceinline__ void ingest(const Frame& f, const IngestPass& pass, i
         store_once(to, four);
       }
     }
-    if (a.dst) finish_rows(a.made, block.y0, min(SEGMENT_ROWS, a.height - block.y0));
+    const int rows = min(SEGMENT_ROWS, a.height - block.y0);
+    if (a.dst) finish_rows(a.made, block.y0, rows, DEPARTS ? f.departing_rows : BAND_ROWS);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <utility>
 
 using std::max;
@@ -55,7 +56,31 @@ template <class T>
 void __stcs(T* address, T value) { *address = value; }
 inline unsigned atomicAdd(unsigned* address, unsigned value) { return std::exchange(*address, *address + value); }
 inline void __threadfence() {}
-inline void __nanosleep(unsigned) { fail("a block waits for rows that no pass before it has made"); }
+
+// Copies that are under way while the kernel runs; each step ends with the word that says so.
+struct Copy {
+  void* to;
+  const void* from;  // null: `bytes` is the word
+  unsigned long long bytes;
+};
+static std::deque<Copy> copies;
+
+static bool next_copies_arrive() {
+  while (!copies.empty()) {
+    const Copy copy = copies.front();
+    copies.pop_front();
+    if (!copy.from) return *(unsigned*)copy.to = (unsigned)copy.bytes, true;
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  }
+  return false;
+}
+
+extern "C" void start_copy(void* to, const void* from, unsigned long long bytes) { copies.push_back({to, from, bytes}); }
+
+// A copy never arrives before somebody waits for it: who does not wait sees what was there before.
+inline void __nanosleep(unsigned) {
+  if (!next_copies_arrive()) fail("a block waits for rows that no pass before it has made");
+}
 inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return (unsigned __int128)a * b >> 64;
@@ -153,4 +178,6 @@ extern "C" void emulate(unsigned grid, unsigned shared_bytes, const Frame* f, in
       if (*guard != 0xa5) fail("written before the block's shared memory");
   }
   munmap(pages, room + 2 * page);
+  while (next_copies_arrive()) {
+  }
 }

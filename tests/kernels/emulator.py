@@ -20,12 +20,17 @@ from types import ModuleType
 import pytest
 
 from kernels.codegen import headers
+from kernels.crossing import IN_PLACE
 from kernels.device import CudaDevice, Device, WaitMode
 from kernels.memory import HostMemory, Ledger, PageMemory
 from kernels.plan import Plan
 from kernels.run_cuda import CudaExecutor
+from kernels.strategies import DeviceTraits
 
-_LOADS = 'asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");'
+_LOADS = [
+    f'asm volatile("ld.acquire.{scope}.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");'
+    for scope in ("gpu", "sys")
+]
 _SHARED = "extern __shared__ __align__(16) uint8 shared_memory[];"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -36,7 +41,9 @@ def build(compiler: str, folder: Path, source: str) -> ctypes.CDLL:
     if not library.exists():
         (folder / "pinhole").mkdir(exist_ok=True)
         for name, text in headers().items():
-            host = text.replace(_LOADS, "value = *address;").replace(_SHARED, "")
+            host = text.replace(_SHARED, "")
+            for load in _LOADS:
+                host = host.replace(load, "value = *address;")
             (folder / name).write_text(host, encoding="utf-8")
         program = Path(__file__).with_suffix(".cpp").read_text(encoding="utf-8").replace("// PLAN\n", source)
         path = library.with_suffix(".cpp")
@@ -67,7 +74,10 @@ class _Error(Exception):
 
 
 def fake_cuda(load: Callable[[bytes], ctypes.CDLL], launched: list[int]) -> ModuleType:
-    """What :mod:`kernels.run_cuda` and :mod:`kernels.memory` use of ``cupy.cuda``; each launch is noted by its grid."""
+    """What :mod:`kernels.run_cuda` and :mod:`kernels.memory` use of ``cupy.cuda``; each launch is noted by its grid.
+
+    Copies and words that are written on other streams come while a kernel runs, as late as it lets them.
+    """
     memory: dict[int, Guarded] = {}
 
     def malloc(nbytes: int) -> int:
@@ -75,18 +85,45 @@ def fake_cuda(load: Callable[[bytes], ctypes.CDLL], launched: list[int]) -> Modu
         memory[block.ptr] = block
         return block.ptr
 
-    class Stream:
-        ptr = 0
+    streams: list[Stream] = []
 
-        def __init__(self, **_: object) -> None: ...
-        def synchronize(self) -> None: ...
+    class Stream:
+        def __init__(self, **_: object) -> None:
+            self.queue: list[tuple[int, int, int]] = []  # copies: to, from (0: a word), bytes or value
+            self.behind: list[Stream] = []  # whose work this stream's goes behind
+            self.ptr = len(streams)
+            streams.append(self)
+
+        def synchronize(self) -> None:
+            behind, self.behind = self.behind, []
+            for other in behind:
+                other.synchronize()
+            for to, of, nbytes in self.queue:
+                if of:
+                    ctypes.memmove(to, of, nbytes)
+                else:
+                    ctypes.c_uint32.from_address(to).value = nbytes
+            self.queue.clear()
+
+        def wait_event(self, event: Event) -> None:
+            if event.stream is not None:
+                self.behind.append(event.stream)
 
     class Event:
-        done = True
+        def __init__(self, **_: object) -> None:
+            self.stream: Stream | None = None
 
-        def __init__(self, **_: object) -> None: ...
-        def record(self, stream: Stream) -> None: ...
-        def synchronize(self) -> None: ...
+        def record(self, stream: Stream) -> None:
+            self.stream = stream
+
+        def synchronize(self) -> None:
+            if self.stream is not None:
+                self.stream.synchronize()
+
+        @property
+        def done(self) -> bool:
+            self.synchronize()
+            return True
 
     class Function:
         def __init__(self, library: ctypes.CDLL) -> None:
@@ -103,10 +140,21 @@ def fake_cuda(load: Callable[[bytes], ctypes.CDLL], launched: list[int]) -> Modu
     functions: list[ctypes.CDLL] = []
 
     def launch(function: int, *what: int) -> None:
-        grid, shared_bytes, arguments = what[0], what[6], what[8]
+        grid, shared_bytes, stream, arguments = what[0], what[6], what[7], what[8]
+        streams[stream].synchronize()
         frame = ctypes.cast(arguments, ctypes.POINTER(ctypes.c_void_p))[0]
+        for other in streams:
+            for to, of, nbytes in other.queue:
+                functions[function].start_copy(ctypes.c_void_p(to), ctypes.c_void_p(of), ctypes.c_uint64(nbytes))
+            other.queue.clear()
         functions[function].emulate(grid, shared_bytes, ctypes.c_void_p(frame), len(launched) % 3)
         launched.append(grid)
+
+    def copy_rows(
+        to: int, to_pitch: int, of: int, of_pitch: int, width: int, rows: int, _kind: int, stream: int
+    ) -> None:
+        assert width <= min(to_pitch, of_pitch)
+        streams[stream].queue.extend((to + row * to_pitch, of + row * of_pitch, width) for row in range(rows))
 
     def namespace(**items: object) -> ModuleType:
         made = ModuleType("emulated")
@@ -117,8 +165,10 @@ def fake_cuda(load: Callable[[bytes], ctypes.CDLL], launched: list[int]) -> Modu
         malloc=malloc,
         free=lambda ptr: memory.pop(ptr),
         memsetAsync=lambda ptr, value, nbytes, _stream: ctypes.memset(ptr, value, nbytes),
-        memcpyAsync=lambda to, of, nbytes, _kind, _stream: ctypes.memmove(to, of, nbytes),
+        memcpyAsync=lambda to, of, nbytes, _kind, stream: streams[stream].queue.append((to, of, nbytes)),
+        memcpy2DAsync=copy_rows,
         memcpyHostToDevice=1,
+        memcpyDeviceToHost=2,
         memGetInfo=lambda: (1 << 30, 1 << 30),
         CUDARuntimeError=_Error,
     )
@@ -128,9 +178,14 @@ def fake_cuda(load: Callable[[bytes], ctypes.CDLL], launched: list[int]) -> Modu
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
         CUDADriverError=_Error,
     )
+
+    def write_word(stream: int, address: int, value: int) -> None:
+        # Behind the copy that it says has come.
+        streams[stream].behind[-1].queue.append((address, 0, value))
+
     return namespace(
-        Stream=Stream, Event=Event, function=namespace(Module=Module), driver=driver, runtime=runtime,
-        get_elapsed_time=lambda _start, _end: 0.1,
+        write_word=write_word, Stream=Stream, Event=Event, function=namespace(Module=Module),
+        driver=driver, runtime=runtime, get_elapsed_time=lambda _start, _end: 0.1,
     )  # fmt: skip
 
 
@@ -149,7 +204,10 @@ class EmulatedDevice(CudaDevice):
         self.index, self._pid, self.name, self.architecture = 0, os.getpid(), "emulated", "90"
         self.integrated, self.multiprocessors, self.shared_bytes = False, multiprocessors, 100 << 10
         self.dump_folder = None
+        self.memory, self.driver = "zero_copy", 13000
+        self.traits = DeviceTraits.of({"ConcurrentManagedAccess": 1}, 90, True)
         self.change: Callable[[Plan], Plan] | None = None
+        self.crossing = IN_PLACE
         self.grids: list[int] = []
 
     def activate(self) -> None:
@@ -158,8 +216,17 @@ class EmulatedDevice(CudaDevice):
     def allocate_slot(self, nbytes: int) -> HostMemory:
         return _Slot(nbytes, self.ledger)
 
+    def allocate_pinned(self, nbytes: int) -> HostMemory:
+        return self.allocate_slot(nbytes)
+
     def make_executor(self, plan: Plan, wait: WaitMode = "block") -> CudaExecutor:
-        return CudaExecutor(self, plan, wait, self.change)
+        return CudaExecutor(self, plan, wait, self.change, self.crossing)
+
+
+def _check_word(_stream: int, address: int, value: int) -> None:
+    """The kernel is over, so what a stream waits for must be there."""
+    word = ctypes.c_uint32.from_address(address).value
+    assert word == value, f"a stream waits for {value}, and {word} is there"
 
 
 def emulate(monkeypatch: pytest.MonkeyPatch, compiler: str, folder: Path, multiprocessors: int = 1) -> EmulatedDevice:
@@ -178,4 +245,6 @@ def emulate(monkeypatch: pytest.MonkeyPatch, compiler: str, folder: Path, multip
     monkeypatch.setitem(sys.modules, "cupy", package)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     monkeypatch.setattr("kernels.run_cuda._cubin", compiled)
+    monkeypatch.setattr("kernels.cuda_copies.write_word", cuda.write_word)
+    monkeypatch.setattr("kernels.cuda_copies.wait_for_word", _check_word)
     return device

@@ -19,7 +19,6 @@ from kernels.device import (
     cuda_absence,
     failure,
     open_device,
-    zero_copy_refusal,
 )
 from kernels.errors import DeviceFailedError, DeviceUnavailableError, InputError, OutOfMemoryError
 from kernels.formats import GRAY8
@@ -198,24 +197,3 @@ def test_an_executor_runs_the_plan_it_was_made_for() -> None:
         executor = device.make_executor(plan, "spin")
         assert executor.plan is plan
         executor.close()
-
-
-@pytest.mark.parametrize(
-    ("can_map", "integrated", "architecture", "refused"),
-    [
-        (True, False, 60, "7.0 or later"),
-        (True, False, 70, None),
-        (True, False, 90, None),
-        (True, True, 72, None),
-        (True, True, 87, None),
-        (True, True, 110, None),
-        (True, True, 53, "caches"),
-        (True, True, 62, "caches"),
-        (False, False, 90, "cannot map"),
-    ],
-)
-def test_b46_slots_that_the_cpu_would_read_uncached_are_refused(
-    can_map: bool, integrated: bool, architecture: int, refused: str | None
-) -> None:
-    reason = zero_copy_refusal(can_map, integrated, architecture)
-    assert (reason is None) if refused is None else (reason is not None and refused in reason)

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kernels import auto
 from kernels.chain import Chain, Step, parse_chain
+from kernels.crossing import Crossing
 from kernels.formats import BGR8, FORMATS, GRAY8, I420, NV12, PixelFormat
-from kernels.plan import Plan, reads_in_place, slot_source_spec, unfused
+from kernels.plan import Plan, make_plan, reads_in_place, slot_source_spec, unfused
 from kernels.registry import all_ops
 from tests.kernels.cases import CHAINS, SourceCase, check_exact
 from tests.kernels.emulator import EmulatedDevice, emulate
@@ -80,6 +82,64 @@ def test_every_plan_of_a_chain_is_exact(device: EmulatedDevice, chain: str, chan
     device.change = change
     for size in SIZES:
         check_exact(device, slot_source_spec(SourceCase(BGR8, *size).spec()), chain, frames=3)
+
+
+COPIES = [Crossing(1, 1), Crossing(3, 0), Crossing(0, 3), Crossing(8, 8)]
+
+
+@pytest.mark.parametrize("crossing", COPIES, ids=str)
+@pytest.mark.parametrize("chain", ["", STD4, "flip | sobel", "equalize_histogram"])
+def test_frames_may_be_copied(device: EmulatedDevice, chain: str, crossing: Crossing) -> None:
+    device.crossing = crossing
+    for format, size in ((BGR8, (131, 50)), (GRAY8, (400, 70))):
+        check_exact(device, slot_source_spec(SourceCase(format, *size).spec()), chain, frames=3)
+    assert device.ledger.held("device") == 0
+
+
+@pytest.mark.parametrize("crossing", COPIES, ids=str)
+def test_every_format_and_target_may_be_copied(device: EmulatedDevice, crossing: Crossing) -> None:
+    device.crossing = crossing
+    for format in list(FORMATS.values())[COPIES.index(crossing) :: 2]:
+        check_exact(device, SourceCase(format, 141, 67, 13, 3).spec(), "sobel", frames=2)
+    for target in TARGETS:
+        check_target(device, SourceCase(I420, 63, 47).spec(), "sobel", target)
+
+
+def test_the_fastest_way_is_chosen_once(
+    device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of all ways a result is the same; the choice is on disk then, and nothing is measured again."""
+    monkeypatch.setenv("PINHOLE_CACHE_DIR", str(tmp_path))
+    device.memory = "auto"
+    monkeypatch.setattr(auto, "ROUNDS", 1)
+    monkeypatch.setattr(auto, "WARM_UP", 0)
+    spec = slot_source_spec(SourceCase(NV12, 64, 50).spec())
+    plan = make_plan(parse_chain("sobel"), spec)
+    executor = auto.make_fastest(device, plan, "block")
+    executor.close()
+    choice = executor.choice
+    assert choice is not None
+    assert executor.crossing == choice.crossing
+    assert len(choice.microseconds) == len(auto.candidates(plan, True))
+    monkeypatch.setattr(auto, "measure", None)
+    again = auto.make_fastest(device, plan, "block")
+    again.close()
+    assert again.choice == choice
+    assert device.ledger.held("device") == device.ledger.held("host") == 0
+
+
+def test_rows_that_are_not_waited_for_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from kernels import codegen
+
+    broken = dict(codegen.headers())
+    wait = "if constexpr (AWAITS) wait_for_source(f, block.y0, block.y0 + SEGMENT_ROWS, a.height);"
+    assert broken["pinhole/ingest.cuh"].count(wait) == 1
+    broken["pinhole/ingest.cuh"] = broken["pinhole/ingest.cuh"].replace(wait, wait.replace("block.y0 + SEG", "SEG"))
+    monkeypatch.setattr("tests.kernels.emulator.headers", lambda: broken)
+    device = emulate(monkeypatch, program("c++"), tmp_path)
+    device.crossing = Crossing(3, 3)
+    with pytest.raises(AssertionError):
+        check_exact(device, SourceCase(NV12, 64, 50).spec(), "gamma", frames=2)
 
 
 @pytest.mark.parametrize("multiprocessors", [3, 30])

@@ -1,0 +1,82 @@
+"""CUDA driver calls that CuPy lacks: streams write and wait for words of device memory; where managed memory lies.
+
+Thread-safe; nothing blocks. Sources: CUDA driver API, "Stream Memory Operations", "Stream Management" and "Unified
+Addressing".
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+from kernels.errors import DeviceFailedError
+
+_CPU = -1
+PREFER_LOCATION, ACCESSED_BY = 3, 5
+ATTACH_HOST, ATTACH_SINGLE = 2, 4
+
+
+@cache
+def _library() -> Any:
+    # PyDLL: these return at once, and giving the GIL up and back would cost more than they do.
+    return ctypes.PyDLL("libcuda.so.1")
+
+
+def _call(name: str, *arguments: Any) -> None:
+    if (code := getattr(_library(), name)(*arguments)) != 0:
+        from kernels.device import failure
+
+        raise failure(name, code, _name(code))
+
+
+def _name(code: int) -> str:
+    text = ctypes.c_char_p()
+    if _library().cuGetErrorName(code, ctypes.byref(text)) != 0 or text.value is None:
+        return f"CUDA error {code}"
+    return text.value.decode()
+
+
+def can_wait_for_words(stream: int, address: int) -> bool:
+    """True if streams can write and wait for words, tried with one; no attribute of a device tells."""
+    try:
+        write_word(stream, address, 1)
+        wait_for_word(stream, address, 1)
+    except (AttributeError, DeviceFailedError):
+        return False
+    return True
+
+
+def write_word(stream: int, address: int, value: int) -> None:
+    """Write ``value`` to device memory once everything before it in the stream is done and can be seen."""
+    _call(
+        "cuStreamWriteValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value),
+        ctypes.c_uint(0),
+    )  # fmt: skip
+
+
+def wait_for_word(stream: int, address: int, value: int) -> None:
+    """Let the stream wait until (int)(word - ``value``) >= 0: numbers may wrap."""
+    _call(
+        "cuStreamWaitValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value),
+        ctypes.c_uint(0),
+    )  # fmt: skip
+
+
+def keep_on_host(address: int, nbytes: int, device: int) -> None:
+    """Advise that managed memory stays in the host's and is mapped for ``device``.
+
+    CuPy's ``memAdvise`` cannot name the CPU with CUDA 13. This is the driver's first version of the call, which stays.
+    """
+    for advice, where in ((PREFER_LOCATION, _CPU), (ACCESSED_BY, device)):
+        _call(
+            "cuMemAdvise", ctypes.c_uint64(address), ctypes.c_size_t(nbytes), ctypes.c_int(advice), ctypes.c_int(where)
+        )
+
+
+def attach(stream: int, address: int, how: int) -> None:
+    """Say that the stream alone (``ATTACH_SINGLE``), or the CPU (``ATTACH_HOST``), uses managed memory from here on."""
+    _call(
+        "cuStreamAttachMemAsync", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_size_t(0),
+        ctypes.c_uint(how),
+    )  # fmt: skip
