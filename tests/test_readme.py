@@ -6,12 +6,14 @@ import importlib.util
 import inspect
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import cv2
 import numpy as np
 import pytest
 import yaml
@@ -21,7 +23,9 @@ from kernels.registry import load_op
 from pipeline.encoders import load_encoder
 from pipeline.sources import clip_uri, load_source, make_source
 from service.config import load
+from tests.helpers.sequence_code import read_codes
 from tests.helpers.server import Server, serve
+from tests.programs import program
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -48,7 +52,7 @@ def starting(word: str) -> list[str]:
 
 
 def test_every_command_is_of_a_kind_that_is_tested_here() -> None:
-    tested = ("make ", "pinhole serve", "docker compose", "CONFIG=", "CAMERA=", "curl ", "ffplay ")
+    tested = ("make ", "pinhole serve", "docker compose", "CONFIG=", "CAMERA=", "curl ", "ffplay ", "ffmpeg ")
     assert [command for command in commands() if not command.startswith(tested)] == []
     assert all(starting(word) for word in tested)
 
@@ -106,6 +110,34 @@ def test_the_clients_are_answered(command: str, default_service: Server, tmp_pat
     words[1:1] = ["--fail"] if words[0] == "curl" else []
     subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, timeout=60)
     assert all(file.stat().st_size > 1000 for file in tmp_path.iterdir())
+
+
+def frame_times_s(file: Path) -> list[float]:
+    args = ["-v", "error", "-select_streams", "v", "-show_entries", "packet=pts_time", "-of", "csv=p=0", str(file)]
+    done = subprocess.run([program("ffprobe"), *args], check=True, capture_output=True, text=True, timeout=30)
+    return sorted(float(line.strip(",")) for line in done.stdout.split())
+
+
+@pytest.mark.program("ffmpeg", "ffprobe")
+@pytest.mark.leaks_allowed("the module's service")
+def test_a_recording_keeps_each_frame_and_its_time(default_service: Server, tmp_path: Path) -> None:
+    record, shrink = (c.replace("http://127.0.0.1:8080", default_service.url) for c in starting("ffmpeg "))
+    sent = "pinhole_viewer_frames_sent_total"
+    before = default_service.metric(sent, camera="testcard")
+    quiet = {"cwd": tmp_path, "stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(shlex.split(record), **quiet) as recorder:  # type: ignore[call-overload]
+        default_service.until(lambda: default_service.metric(sent, camera="testcard") >= before + 50, 60)
+        recorder.send_signal(signal.SIGINT)
+    recorded = frame_times_s(tmp_path / "rec.mp4")
+    assert len(recorded) > 30, "the last ones may still be on their way when it ends"
+    assert len({round(time_s * 1000) % 40 for time_s in recorded}) > 4, "not in steps of 25 a second"
+    subprocess.run(shlex.split(shrink), check=True, timeout=60, **quiet)  # type: ignore[call-overload]
+    assert frame_times_s(tmp_path / "small.mp4") == pytest.approx(recorded, abs=0.0011)
+    seen = cv2.VideoCapture(str(tmp_path / "rec.mp4"))
+    sequences = [read_codes(picture)[0] or -1 for _, picture in iter(seen.read, (False, None))]
+    seen.release()
+    assert len(sequences) >= len(recorded) - 1
+    assert sequences == sorted(set(sequences)), "each frame once and in order"
 
 
 def example(path: str, tmp_path: Path) -> ModuleType:
