@@ -8,6 +8,7 @@ from typing import Any
 from kernels.chain import Chain
 from kernels.image import ImageSpec
 from pipeline.latency import HistogramSnapshot, bucket_range_ns
+from pipeline.state import CameraState
 from pipeline.stats import CameraHealth, CameraStatistics
 from service.tally import LiveStatistics
 
@@ -17,8 +18,11 @@ STAGES = ("capture", "queue", "process", "gpu", "encode", "deliver", "total")
 def camera_json(
     statistics: CameraStatistics, health: CameraHealth, chain: Chain, live: LiveStatistics
 ) -> dict[str, Any]:
-    """One camera as ``GET /api/v1/cameras/{camera}`` shows it; what is not known yet is null."""
-    source = statistics.source
+    """One camera as ``GET /api/v1/cameras/{camera}`` shows it; what is not known yet is null.
+
+    One that has ended makes no frames a second, and is as ready as it will ever be: nothing more is expected of it.
+    """
+    source, ended = statistics.source, statistics.state is CameraState.ENDED
     return {
         "name": statistics.name,
         "uri": statistics.uri,
@@ -31,8 +35,8 @@ def camera_json(
         else {**image_json(source.image), "nominal_fps": source.fps, "live": source.live},
         "result": None if statistics.result is None else image_json(statistics.result),
         "chain": chain_json(chain),
-        "fps": rounded(statistics.fps),
-        "capture_fps": rounded(statistics.capture_fps),
+        "fps": 0.0 if ended else rounded(statistics.fps),
+        "capture_fps": 0.0 if ended else rounded(statistics.capture_fps),
         "age_ms": milliseconds(statistics.age_ns),
         "sequence": statistics.sequence,
         "reconnects": statistics.reconnects,

@@ -47,7 +47,8 @@ class SnapshotQuery(LiveQuery):
 
 
 @readable(
-    router, "/cameras/{camera}/stream", summary="The live picture as Motion JPEG",
+    router, "/cameras/{camera}/stream",
+    summary="The live picture as Motion JPEG; each second again while no newer one comes, as once the source has ended",
     openapi_extra={"parameters": query_parameters(StreamQuery)},
 )  # fmt: skip
 async def stream(camera: str, request: Request, shared: Shared) -> Response:

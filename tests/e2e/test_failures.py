@@ -146,6 +146,10 @@ def test_one_bad_camera_leaves_the_others_alone() -> None:
 def test_an_ended_camera_keeps_its_last_picture_and_is_ready() -> None:
     with serving({"film": "fake://"}, source_factory=Maker(source(*pictures(12))), ready=False) as served:
         served.until(lambda: served.engine.get("film").state.value == "ended")
+        film = served.get("/api/v1/cameras/film").json()
+        assert (film["ready"], film["fps"], film["capture_fps"]) == (True, 0.0, 0.0), (
+            "at once, not when a window is over"
+        )
         served.until(lambda: served.get("/snapshot").headers.get("x-frame-sequence") == "11")
         reply = served.get("/snapshot")
         assert reply.headers["x-pinhole-stale"] == "ended"
