@@ -89,8 +89,11 @@ class Image(Source):
         self._playback = Playback()
 
     def check(self, field: str = "uri") -> None:
-        if (problem := path_problem(self.path, "file or folder")) is not None:
-            raise InputError(field, problem)
+        # An empty folder too: it is a mount that is missing more often than one that pictures will come to.
+        try:
+            self._list()
+        except SourceError as error:
+            raise InputError(field, str(error)) from None
 
     def open(self) -> SourceFormat:
         self.close()

@@ -440,11 +440,14 @@ def test_picture_of_a_folder_that_vanishes_is_counted(tmp_path: Path, opened: Op
 
 def test_folder_without_pictures_says_what_it_wants(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(InputError, match=f"uri: the folder {tmp_path} holds no picture"):
+        make_image(tmp_path).check()
     with pytest.raises(SourceError, match="holds no picture") as caught:
         make_image(tmp_path).open()
     assert "JPEG" in str(caught.value)
     (tmp_path / "a.jpg").write_bytes(b"")
     (tmp_path / "b.jpg").write_bytes(b"x")
+    make_image(tmp_path).check()  # what files hold is not looked at before they are shown
     with pytest.raises(SourceError, match="none of the 2 pictures"):
         make_image(tmp_path).open()
 
