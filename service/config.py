@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from kernels.chain import Chain, make_chain, parse_chain
@@ -18,9 +16,9 @@ from kernels.device import MEMORY_STRATEGIES
 from kernels.errors import InputError, UnknownNameError
 from kernels.registry import use_ops_folder
 from pipeline.camera import CameraConfig
-from pipeline.sources import redact
 from service.config_environment import read_environment
 from service.config_file import read_file
+from service.config_problems import Problems
 from service.config_schema import (
     CAMERAS,
     SECTIONS,
@@ -63,42 +61,48 @@ def load(
     From here on the operations of ``ops_dir`` are known, which chains may name.
 
     Raises:
-        InputError: names the first value that is wrong by where it stands, its whole path and what is allowed.
+        InputError: names each value that is wrong by where it stands, its whole path and what is allowed;
+            ConfigurationError where it is more than one.
         PluginError: the file of an operation is broken.
     """
+    problems = Problems()
     named = file if file is not None else environment.get(CONFIG_VARIABLE) or None
-    layers = [read_file(Path(named))] if named is not None else []
-    layers += [read_environment(environment), flags]
+    layers = [read_file(Path(named), problems)] if named is not None else []
+    layers += [read_environment(environment, problems), flags]
     merged: Layer = {}
     for layer in layers:
         merged.update(layer)
     for layer in layers:
-        _check_overridden({place: value for place, value in layer.items() if merged[place] is not value})
+        _check_overridden({place: value for place, value in layer.items() if merged[place] is not value}, problems)
     if (CAMERAS,) not in merged and not any(place[0] == CAMERAS and place[-1] == "uri" for place in merged):
         merged = {**default_cameras(), **merged}
-    names = _camera_names(merged)
+    names = _camera_names(merged, problems)
     nested = _nested(merged)
+    nested[CAMERAS] = {name: nested[CAMERAS][name] for name in names}
     try:
-        settings = Configuration.model_validate({**nested, CAMERAS: {name: nested[CAMERAS][name] for name in names}})
+        settings = Configuration.model_validate(nested)
     except ValidationError as error:
-        raise _input_error(error, merged) from None
-    if settings.memory is not None and settings.memory not in MEMORY_STRATEGIES:
-        near = closest(settings.memory, MEMORY_STRATEGIES)
-        reason = f"unknown strategy {settings.memory[:60]!r}" + (f" (did you mean {near!r}?)" if near else "")
-        raise InputError(where(("memory",), merged), reason, ", ".join(MEMORY_STRATEGIES))
-    token = _token(settings, merged, environment)
-    settings = settings.model_copy(update={"token": token})
-    try:
-        use_ops_folder(settings.ops_dir)
-    except InputError as error:
-        raise InputError(where(("ops_dir",), merged), error.reason, error.allowed) from None
-    assert settings.cameras is not None
-    cameras = tuple(camera_config(name, camera, merged) for name, camera in settings.cameras.items())
-    return Effective(settings, cameras, merged)
+        wrong = _input_errors(error, merged)
+        problems.found += wrong.values()
+        _check_chains(nested, merged, {place[1] for place in wrong if place[0] == CAMERAS}, problems)
+        problems.raise_any()
+        raise AssertionError("a validation error names what is wrong") from error
+    with problems.collected():
+        _check_memory(settings, merged)
+    with problems.collected():
+        settings = settings.model_copy(update={"token": _token(settings, merged, environment)})
+    cameras = []
+    with problems.collected():
+        _take_ops_folder(settings.ops_dir, merged)
+        for name, camera in (settings.cameras or {}).items():
+            with problems.collected():
+                cameras.append(camera_config(name, camera, merged))
+    problems.raise_any()
+    return Effective(settings, tuple(cameras), merged)
 
 
-def _check_overridden(layer: Layer) -> None:
-    """Raise InputError for a value that is wrong, though another goes before it: it would surprise some day."""
+def _check_overridden(layer: Layer, problems: Problems) -> None:
+    """Find values that are wrong, though others go before them: they would surprise some day."""
     nested = _nested(layer)
     for camera in nested[CAMERAS].values():
         if isinstance(camera, dict):
@@ -106,28 +110,55 @@ def _check_overridden(layer: Layer) -> None:
     try:
         Configuration.model_validate(nested)
     except ValidationError as error:
-        raise _input_error(error, layer) from None
+        problems.found += _input_errors(error, layer).values()
 
 
-def _camera_names(layer: Layer) -> list[str]:
-    """The cameras in the order in which they were first named.
+def _check_memory(settings: Configuration, layer: Layer) -> None:
+    if settings.memory is not None and settings.memory not in MEMORY_STRATEGIES:
+        near = closest(settings.memory, MEMORY_STRATEGIES)
+        reason = f"unknown strategy {settings.memory[:60]!r}" + (f" (did you mean {near!r}?)" if near else "")
+        raise InputError(where(("memory",), layer), reason, ", ".join(MEMORY_STRATEGIES))
 
-    Raises:
-        InputError: one of them has no URI.
+
+def _take_ops_folder(folder: Path | None, layer: Layer) -> None:
+    try:
+        use_ops_folder(folder)
+    except InputError as error:
+        raise InputError(where(("ops_dir",), layer), error.reason, error.allowed) from None
+
+
+def _check_chains(nested: dict[str, Any], layer: Layer, wrong: set[str], problems: Problems) -> None:
+    """Find what is wrong with the chains where other values are, but for the ``wrong`` cameras."""
+    folder = nested.get("ops_dir")
+    with problems.collected():
+        _take_ops_folder(Path(folder) if isinstance(folder, (str, Path)) else None, layer)
+        for name, camera in nested[CAMERAS].items():
+            if name not in wrong and "chain" in camera:
+                with problems.collected():
+                    read_chain(camera["chain"], where((CAMERAS, name, "chain"), layer))
+
+
+def _camera_names(layer: Layer, problems: Problems) -> list[str]:
+    """The cameras that have a URI, in the order in which they were first named; others are found to be wrong.
+
+    Those with a key that is none are not told of their URI: that key may have been meant for it.
     """
     places = [place for place in layer if len(place) == 3]
     names = list(dict.fromkeys(place[1] for place in places))
     with_uri = {place[1] for place in places if place[2] == "uri"}
-    for place in places:
-        if place[1] not in with_uri:
-            origin = layer[place].origin
-            if origin.startswith("--"):
-                raise UnknownNameError(origin, "camera", place[1], with_uri)
-            reason = f"no uri is given for the camera {place[1]!r}"
-            near = closest(place[1], with_uri)
-            hint = f" (did you mean the camera {near!r}?)" if near else ""
-            raise InputError(f"{origin}: {dotted(place[:2])}.uri", reason + hint, "scheme://…")
-    return names
+    for name in names:
+        if name in with_uri or problems.mention(f"{CAMERAS}.{name}"):
+            continue
+        place = next(place for place in places if place[1] == name)
+        origin = layer[place].origin
+        if origin.startswith("--"):
+            problems.found.append(UnknownNameError(origin, "camera", name, with_uri))
+            continue
+        near = closest(name, with_uri)
+        hint = f" (did you mean the camera {near!r}?)" if near else ""
+        reason = f"no uri is given for the camera {name!r}{hint}"
+        problems.found.append(InputError(f"{origin}: {dotted(place[:2])}.uri", reason, "scheme://…"))
+    return [name for name in names if name in with_uri]
 
 
 def _nested(layer: Layer) -> dict[str, Any]:
@@ -152,14 +183,17 @@ def where(place: Place, layer: Layer) -> str:
     return origin if origin.startswith(("--", "PINHOLE_")) else f"{origin}: {dotted(place)}"
 
 
-def _input_error(error: ValidationError, layer: Layer) -> InputError:
-    first = error.errors()[0]
-    parts = [f"[{part}]" if isinstance(part, int) else str(part) for part in first["loc"]]
-    depth = 3 if parts[0] == CAMERAS else 2 if (parts[0],) in SECTIONS else 1
-    place = tuple(parts[:depth])
-    shown = "" if place[-1] in ("uri", "token") else f"{textwrap.shorten(repr(first['input']), 60)}: "
-    message = first["msg"].removeprefix("Value error, ")
-    return InputError(where(place, layer), f"{shown}{message}", _allowed(place))
+def _input_errors(error: ValidationError, layer: Layer) -> dict[Place, InputError]:
+    """What is wrong with each value, by its place."""
+    found: dict[Place, InputError] = {}
+    for item in error.errors():
+        parts = [f"[{part}]" if isinstance(part, int) else str(part) for part in item["loc"]]
+        depth = 3 if parts[0] == CAMERAS else 2 if (parts[0],) in SECTIONS else 1
+        place = tuple(parts[:depth])
+        shown = "" if place[-1] in ("uri", "token") else f"{textwrap.shorten(repr(item['input']), 60)}: "
+        message = item["msg"].removeprefix("Value error, ")
+        found.setdefault(place, InputError(where(place, layer), f"{shown}{message}", _allowed(place)))
+    return found
 
 
 def _allowed(place: Place) -> str:
@@ -228,87 +262,3 @@ def read_chain(given: str | list[str | dict[str, Any]], field: str) -> Chain:
         else:
             items.append(item)
     return make_chain(items, field=field)
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """One line of ``pinhole config show``: never a secret."""
-
-    place: Place
-    value: Any
-    origin: str
-
-
-def shown(effective: Effective) -> list[Shown]:
-    """Every key with its effective value and where it came from; URIs without credentials, the token as stars."""
-    settings, layer = effective.settings, effective.layer
-    lines = []
-
-    def add(place: Place, value: Any) -> None:
-        given = layer.get(place)
-        lines.append(Shown(place, value, given.origin if given is not None else DEFAULT))
-
-    for key in SECTIONS[()]:
-        if key == CAMERAS:
-            continue
-        value = getattr(settings, key)
-        if isinstance(value, BaseModel):
-            for name in type(value).model_fields:
-                add((key, name), getattr(value, name))
-        else:
-            add((key,), list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value)
-    for camera in effective.cameras:
-        values = {
-            "uri": redact(camera.uri), "chain": str(camera.chain), "slots": camera.slots, "wait": camera.wait,
-            "stale_after_s": camera.stale_after_s,
-        }  # fmt: skip
-        for key, value in values.items():
-            add((CAMERAS, camera.name, key), value)
-    return lines
-
-
-def as_yaml(effective: Effective) -> str:
-    """The effective configuration as a file that can be loaded again, each value's origin as a comment."""
-    lines = []
-    if effective.settings.token is not None:
-        given = effective.layer.get(("token_file",))
-        lines.append(f"# A token is set, by {given.origin if given is not None else TOKEN_VARIABLE}.")
-    open_sections: Place = ()
-    for line in shown(effective):
-        above = line.place[:-1]
-        for depth, part in enumerate(above):
-            if above[: depth + 1] != open_sections[: depth + 1]:
-                lines.append(f"{'  ' * depth}{_key(part)}:")
-        open_sections = above
-        text = json.dumps(line.value, ensure_ascii=False)  # JSON's values are YAML's
-        lines.append(f"{'  ' * len(above)}{line.place[-1]}: {text}  # {line.origin}")
-    if not effective.cameras:
-        lines.append(f"{CAMERAS}: {{}}")
-    return "\n".join(lines)
-
-
-def _key(text: str) -> str:
-    """A mapping's key as YAML, quoted where it would be no text without."""
-    plain = isinstance(yaml.safe_load(text), str)
-    return text if plain else json.dumps(text)
-
-
-def as_json(effective: Effective) -> dict[str, Any]:
-    """``{"settings": [{"key", "value", "from"}], "token": where it is from, or null}``."""
-    given = effective.layer.get(("token_file",))
-    origin = None
-    if effective.settings.token is not None:
-        origin = given.origin if given is not None else TOKEN_VARIABLE
-    lines: Iterable[Shown] = shown(effective)
-    return {
-        "settings": [{"key": dotted(line.place), "value": line.value, "from": line.origin} for line in lines],
-        "token": origin,
-    }
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a configuration file."""
-    schema = Configuration.model_json_schema()
-    schema["properties"].pop("token")
-    schema["title"] = "Configuration of Pinhole"
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

@@ -13,8 +13,9 @@ from click.core import ParameterSource
 from kernels.device import MEMORY_STRATEGIES
 from kernels.errors import InputError
 from pipeline.sources import clip_uri, unavailable
-from service.config import DEFAULT, Effective, as_json, as_yaml, json_schema, load
+from service.config import DEFAULT, Effective, load
 from service.config_schema import CAMERAS, Layer, Value
+from service.config_show import as_json, as_yaml, json_schema
 
 F = TypeVar("F", bound=Callable[..., Any])
 

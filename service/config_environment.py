@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from kernels.errors import InputError
 from service.config_file import EnvironmentLabel, compose, plain, read_text
+from service.config_problems import Problems
 from service.config_schema import CAMERA_KEYS, CAMERAS, LISTS, SECTIONS, Layer, Place, Value, closest, keys_under
 
 PREFIX = "PINHOLE_"
@@ -38,24 +39,21 @@ def variable(place: Place) -> str:
     return PREFIX + "__".join(parts)
 
 
-def read_environment(environment: Mapping[str, str]) -> Layer:
-    """What the environment says.
-
-    Raises:
-        InputError: names the variable: it is unknown, or what it holds cannot be read.
-    """
+def read_environment(environment: Mapping[str, str], problems: Problems) -> Layer:
+    """What the environment says; variables that are unknown or cannot be read are among the ``problems`` then."""
     layer: Layer = {}
     for name, text in sorted(environment.items()):
         foreign = _KUBERNETES.match(name) or (name == "PINHOLE_PORT" and text.startswith("tcp://"))
         if name.startswith(PREFIX) and name not in PROCESS_VARIABLES and not foreign and text.strip():
-            layer.update(_read(name, text))
+            with problems.collected():
+                layer.update(_read(name, text, problems))
     return layer
 
 
-def _read(name: str, text: str) -> Layer:
+def _read(name: str, text: str, problems: Problems) -> Layer:
     place = _place(name)
     if place in SECTIONS or (len(place) == 2 and place[0] == CAMERAS):
-        return read_text(text, EnvironmentLabel(name), place)
+        return read_text(text, EnvironmentLabel(name), problems, place)
     if place[-1] in LISTS and not text.lstrip().startswith("["):
         return {place: Value([part.strip() for part in text.split(",") if part.strip()], name)}
     if place[-1] in (*LISTS, "chain") and text.lstrip().startswith("["):

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from kernels.errors import InputError
+from service.config_problems import Problems
 from service.config_schema import CAMERAS, SECTIONS, Layer, Place, Value, check_camera_key, check_key, dotted
 
 MAX_FILE_BYTES = 1 << 20
@@ -23,11 +24,11 @@ MAX_DEPTH = 32
 Label = Callable[[int], str]  # where a line is, for people: "pinhole.yaml:7"
 
 
-def read_file(path: Path) -> Layer:
-    """What a configuration file says.
+def read_file(path: Path, problems: Problems) -> Layer:
+    """What a configuration file says; what no key is for is among the ``problems`` then, with file and line.
 
     Raises:
-        InputError: it cannot be read, is not YAML, is empty, or says something that no key is for; names file and line.
+        InputError: it cannot be read, is not YAML, or is empty; names file and line.
     """
     try:
         with path.open("rb") as file:
@@ -36,18 +37,23 @@ def read_file(path: Path) -> Layer:
         raise InputError("--config", f"{path} cannot be read: {error.strerror}", "a YAML file") from None
     if len(data) > MAX_FILE_BYTES:
         raise InputError("--config", f"{path} is larger than {MAX_FILE_BYTES} bytes", "a YAML file")
-    return read_text(data, lambda line: f"{path}:{line + 1}")
+    return read_text(data, lambda line: f"{path}:{line + 1}", problems)
 
 
-def read_text(data: bytes | str, label: Label, prefix: Place = ()) -> Layer:
-    """What YAML says of what lies under ``prefix``: () for everything, ("cameras", "front") for one camera."""
+def read_text(data: bytes | str, label: Label, problems: Problems, prefix: Place = ()) -> Layer:
+    """What YAML says of what lies under ``prefix``: () for everything, ("cameras", "front") for one camera.
+
+    Raises:
+        InputError: it is not YAML, or empty. What cannot stand where it does is among the ``problems`` then.
+    """
     root = compose(data, label)
     layer: Layer = {}
     if root is None:
         where = label(0).removesuffix(":1")
         raise InputError(where, "is empty", f"at least one of {', '.join(SECTIONS[()])}")
     _check_tree(root, label, prefix)
-    _place(root, prefix, layer, label)
+    with problems.collected():
+        _place(root, prefix, layer, label, problems)
     return layer
 
 
@@ -94,7 +100,7 @@ def _check_tree(root: yaml.Node, label: Label, prefix: Place) -> None:
             pending.append((value, inner))
 
 
-def _place(node: yaml.Node, place: Place, layer: Layer, label: Label) -> None:
+def _place(node: yaml.Node, place: Place, layer: Layer, label: Label, problems: Problems) -> None:
     where = f"{label(node.start_mark.line)}: {dotted(place)}" if place else label(node.start_mark.line)
     is_camera = len(place) == 2 and place[0] == CAMERAS
     section = place in SECTIONS or is_camera
@@ -110,8 +116,9 @@ def _place(node: yaml.Node, place: Place, layer: Layer, label: Label) -> None:
         layer[place] = Value({}, label(node.start_mark.line))  # no camera, also none of the default ones
     for key, value in node.value:
         inner = (*place, key.value)
-        check_key(inner, f"{label(key.start_mark.line)}: {dotted(inner)}")
-        _place(value, inner, layer, label)
+        with problems.collected():
+            check_key(inner, f"{label(key.start_mark.line)}: {dotted(inner)}")
+            _place(value, inner, layer, label, problems)
 
 
 def plain(node: yaml.Node, where: str) -> Any:

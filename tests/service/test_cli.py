@@ -213,7 +213,7 @@ def test_a_wrong_camera_or_chain_is_named(cameras: tuple[str, ...], chains: tupl
         (["--camera", "a=image:///nowhere/x.png"], "--camera a: uri: /nowhere/x.png does not exist"),
         (["--camera", "a=opencv:///nowhere/x.mp4"], "--camera a: uri: /nowhere/x.mp4 does not exist"),
         (["--camera", "a=file:///dev"], "--camera a: uri: /dev is a folder"),
-        (["--memory", "magic"], "zero_copy, host"),
+        (["--memory", "magic"], "allowed: zero_copy, "),
         (["--port", "70000"], "65535"),
         (["--log-level", "loud"], "debug"),
         (["--host", "0.0.0.0"], "--insecure"),
