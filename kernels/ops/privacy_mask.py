@@ -44,6 +44,7 @@ class PrivacyMaskParams(OpParams):
     ] = Field(
         default=(),
         description="Each a list of 3 to 16 points [x, y]; up to 6. Where one overlaps itself it hides nothing.",
+        examples=[[[[0.1, 0.9], [0.5, 0.2], [0.9, 0.9]]]],
         json_schema_extra={"x-unit": ""},
     )
     mode: Literal["fill", "pixelate"] = Field(

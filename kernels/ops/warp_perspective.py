@@ -24,6 +24,7 @@ class WarpPerspectiveParams(OpParams):
     corners: Annotated[tuple[Entry, ...], Field(min_length=0, max_length=8), FROM_LIST] = Field(
         default=(),
         description="x, y of what becomes the top left, top right, bottom right and bottom left corner of the result.",
+        examples=[[200, 100, 1080, 100, 1279, 719, 0, 719]],
         json_schema_extra={"x-unit": "px"},
     )
     matrix: Annotated[tuple[Entry, ...], Field(min_length=9, max_length=9), FROM_LIST] = Field(

@@ -6,6 +6,8 @@ import { ChainSender } from "./sender.js";
 
 const same = (ops, others) => ops.length === others.length && ops.every((step, i) => step.op === others[i].op);
 
+const equal = (value, other) => JSON.stringify(value) === JSON.stringify(other); // lists come anew with each answer
+
 export class ChainEditor {
   #ops; // by name: {name, summary, schema}
   #camera = null;
@@ -60,10 +62,8 @@ export class ChainEditor {
       if (this.#sender.waiting(job.index, name)) continue; // the user is elsewhere by now
       const field = this.#fields[job.index]?.[name];
       const wrong = error.errors?.find((entry) => entry.field.endsWith(`.${name}`)) ?? error.errors?.[0];
-      const stays = this.#sender.chain.ops[job.index]?.params[name];
-      field?.set(stays);
       const why = wrong ? `${wrong.reason}${wrong.allowed ? ` (allowed: ${wrong.allowed})` : ""}` : error.message;
-      field?.refuse(`not taken, it stays ${typeof stays === "object" ? JSON.stringify(stays) : stays}: ${why}`);
+      field?.refuse(why, this.#sender.chain.ops[job.index]?.params[name]);
     }
   }
 
@@ -91,7 +91,7 @@ export class ChainEditor {
     this.#showVersion();
     ops.forEach((step, index) => {
       for (const [name, field] of Object.entries(this.#fields[index])) {
-        if (step.params[name] !== this.#shown[index].params[name]) field.set(step.params[name]);
+        if (!equal(step.params[name], this.#shown[index].params[name])) field.set(step.params[name]);
       }
     });
     this.#shown = ops;

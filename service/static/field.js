@@ -13,12 +13,14 @@ function resolved(schema, definitions) {
 }
 
 // changed(value) is called with each value that the user chooses. Returns {element, set, refuse}.
+// What was typed into a text stays there when it is refused, to be mended; other controls go back to the value that holds.
 export function makeField(name, rawSchema, definitions, changed) {
   const schema = resolved(rawSchema, definitions);
   const id = `field-${++made}`;
   const hint = make("span", { id: `${id}-hint`, className: "hint quiet" });
   const field = { element: null, name };
-  const meaning = schema.description ?? "";
+  const sample = sampleOf(schema);
+  const meaning = [schema.description, schema.default?.length === 0 && sample].filter(Boolean).join(" ");
   setText(hint, meaning);
 
   let fading = 0;
@@ -33,19 +35,39 @@ export function makeField(name, rawSchema, definitions, changed) {
   const controls = controlsOf(schema, id, (value) => { clear(); changed(value); });
   for (const input of controls.inputs) input.setAttribute("aria-describedby", hint.id);
 
-  field.set = controls.set;
+  let holds = null;
+  field.set = (value) => {
+    holds = value;
+    controls.set(value);
+    if (controls.keeps) clear();
+  };
   // Say what is wrong, where the meaning stands otherwise: nothing moves.
-  field.refuse = (text) => {
+  field.refuse = (why, value) => {
+    holds = value;
+    const stays = `it stays ${typeof holds === "object" ? JSON.stringify(holds) : holds}`;
     hint.classList.add("error");
     hint.setAttribute("role", "alert");
-    setText(hint, text);
+    setText(hint, controls.keeps ? `not taken, ${stays} (Esc brings that back): ${why} ${sample}`.trim() : `not taken, ${stays}: ${why}`);
     for (const input of controls.inputs) input.setAttribute("aria-invalid", "true");
     clearTimeout(fading);
+    if (controls.keeps) return;
+    controls.set(holds);
     fading = setTimeout(clear, SAID_MS); // the field holds a good value again
   };
+  if (controls.keeps) {
+    controls.inputs[0].addEventListener("keydown", (event) => {
+      if (event.key === "Escape") field.set(holds);
+    });
+  }
   const label = make("label", { htmlFor: id }, name);
   field.element = make("div", { className: `field ${controls.kind}` }, label, ...controls.elements, hint);
   return field;
+}
+
+// How a list is written, where the value that is there may not say it.
+function sampleOf(schema) {
+  const sample = schema.examples?.[0] ?? (schema.type === "array" ? schema.default : null);
+  return sample?.length > 0 && typeof sample === "object" ? `Example: ${JSON.stringify(sample)}` : "";
 }
 
 function controlsOf(schema, id, changed) {
@@ -72,7 +94,7 @@ function check(id, changed) {
 function text(id, changed) {
   const input = make("input", { id, type: "text", autocomplete: "off" });
   input.addEventListener("change", () => changed(input.value));
-  return { kind: "text", inputs: [input], elements: [input], set: (value) => { input.value = value ?? ""; } };
+  return { kind: "text", keeps: true, inputs: [input], elements: [input], set: (value) => { input.value = value ?? ""; } };
 }
 
 function colour(id, changed) {
@@ -88,7 +110,7 @@ function list(id, changed) {
     try { return JSON.parse(typed); } catch { return typed; }
   };
   input.addEventListener("change", () => changed(read(input.value)));
-  return { kind: "text", inputs: [input], elements: [input], set: (value) => { input.value = JSON.stringify(value); } };
+  return { kind: "text", keeps: true, inputs: [input], elements: [input], set: (value) => { input.value = JSON.stringify(value); } };
 }
 
 function number(schema, id, changed) {

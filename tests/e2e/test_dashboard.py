@@ -363,6 +363,37 @@ def test_what_the_service_refuses_is_said_beside_the_field_and_put_back(browser:
         expect(step(page, "gamma")).to_have_count(1)
 
 
+def test_a_list_that_is_refused_stays_to_be_mended_with_an_example_beside_it(browser: Browser, service: Server) -> None:
+    with opened(browser, service.url, expected="422") as page:
+        assert service.request("PUT", CHAIN, {"chain": "warp_perspective | gamma"}).status == 200
+        corners = step(page, "warp_perspective").get_by_label("corners", exact=True)
+        expect(corners).to_have_value("[]")
+        sample = "[200,100,1080,100,1279,719,0,719]"
+        expect(hint(page, "corners")).to_contain_text(f"Example: {sample}")
+        for wrong in ("[1,2,3", "[1,2,3]", "a b"):
+            corners.fill(wrong)
+            corners.press("Enter")
+            expect(hint(page, "corners")).to_contain_text("not taken, it stays []")
+            expect(hint(page, "corners")).to_contain_text(sample)
+            expect(corners).to_have_value(wrong)
+            expect(corners).to_have_attribute("aria-invalid", "true")
+        # A change of something else leaves it as it is.
+        typed(page, "gamma").fill("2")
+        typed(page, "gamma").press("Enter")
+        until(lambda: params(service, 1)["gamma"] == 2, "the other parameter")
+        expect(page.locator("#version")).to_contain_text(str(service.get(CHAIN).json()["version"]))
+        expect(corners).to_have_value("a b")
+        expect(corners).to_have_attribute("aria-invalid", "true")
+        corners.press("Escape")
+        expect(corners).to_have_value("[]")
+        expect(corners).not_to_have_attribute("aria-invalid", "true")
+        expect(hint(page, "corners")).to_contain_text("top left")
+        corners.fill(sample)
+        corners.press("Enter")
+        until(lambda: params(service, 0)["corners"] == [200, 100, 1080, 100, 1279, 719, 0, 719], "a good list")
+        expect(corners).not_to_have_attribute("aria-invalid", "true")
+
+
 def test_operations_are_added_moved_and_removed_by_keyboard_alone(browser: Browser, service: Server) -> None:
     def focused(page: Page) -> str:
         found: str = page.evaluate("document.activeElement.ariaLabel || document.activeElement.id")
@@ -442,7 +473,8 @@ def test_every_operation_gets_controls_of_its_own_kind(browser: Browser, service
         assert list(found["fields"]) == list(schemas)
         for name, schema in schemas.items():
             field = found["fields"][name]
-            assert field["hint"] == schema["description"]
+            example = " Example: " if schema.get("default") == [] else ""
+            assert field["hint"].partition(" Example: ")[:2] == (schema["description"], example)
             if "enum" in schema:
                 assert (field["options"], field["value"]) == (schema["enum"], schema["default"])
             elif schema["type"] == "array":

@@ -125,13 +125,15 @@ def test_every_parameter_has_help_and_a_range_with_a_unit_or_choices(name: str) 
     """The schema is what the page draws its controls from and what an error calls allowed."""
     schema = all_ops()[name].Params.model_json_schema()
     json.dumps(schema, allow_nan=False)
-    for field in schema.get("properties", {}).values():
+    for parameter, field in schema.get("properties", {}).items():
         assert field["description"]
         if field["type"] == "boolean":
             assert isinstance(field["default"], bool)
         elif field["type"] == "array":
             assert field["maxItems"] >= len(field["default"]) >= field.get("minItems", 0)
             assert "x-unit" in field
+            for sample in field["examples"] if not field["default"] else []:  # an empty list says nothing of its form
+                assert make_params(all_ops()[name], {parameter: sample}, name)
         elif field.get("format") == "color":
             assert re.fullmatch(field["pattern"], field["default"])
         elif field["type"] == "string" and "enum" not in field:
