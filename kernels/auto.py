@@ -97,7 +97,7 @@ def make_fastest(device: CudaDevice, plan: Plan, wait: WaitMode) -> CudaExecutor
         _write(path, choice)
         _log.info("%s: %s", plan.source.describe(), choice.describe())
     executor = make(choice.crossing)
-    executor.choice = choice
+    executor.choice = choice.describe()
     return executor
 
 

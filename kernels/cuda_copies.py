@@ -39,6 +39,7 @@ class Arrivals:
         self.address = allocate(source.nbytes)
         self.rows = band_rows(source.height, bands)
         self._runs = [_runs(plan, top, self.rows) for top in range(0, source.height, self.rows)]
+        self.nbytes = sum(nbytes for runs in self._runs for _, nbytes in runs)  # of a frame, padding included
         self._arrived = [Event(disable_timing=True) for _ in self._runs]
         self._awaited = plan.awaits_source
         self.flags = 0
@@ -92,6 +93,7 @@ class Departures:
         self._made = Event(disable_timing=True)
         self._runtime = runtime
         self._spec = spec = plan.result
+        self.nbytes = spec.nbytes
         self.result = 0
         if picture is None:
             self.result, self.rows = allocate(spec.nbytes), spec.height

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Protocol
@@ -59,6 +60,14 @@ class Executor(Protocol):
 
     @property
     def plan(self) -> Plan: ...
+
+    @property
+    def copies(self) -> Mapping[str, int]:
+        """Bytes of each frame that are copied between host and device, by path; empty where it works in place."""
+
+    @property
+    def choice(self) -> Mapping[str, Any] | None:
+        """How frames cross between host and device, and why so, where that was measured; plain data."""
 
     def submit(
         self, source: ImageView, result: ImageView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
@@ -180,6 +189,8 @@ class NullExecutor:
     def __init__(self, device: NullDevice, plan: Plan) -> None:
         self._device = device
         self.plan = plan
+        self.copies: Mapping[str, int] = {}
+        self.choice: Mapping[str, Any] | None = None
 
     def submit(
         self, source: ImageView, result: ImageView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import cv2
 import numpy as np
 
@@ -23,6 +26,8 @@ class CpuExecutor:
     def __init__(self, plan: Plan) -> None:
         """Allocate the buffers. Raises OutOfMemoryError."""
         self.plan = plan
+        self.copies: Mapping[str, int] = {}
+        self.choice: Mapping[str, Any] | None = None
         self._ingests = not (plan.source.format.is_working and (plan.ops or plan.converts))
         last = None if plan.converts else -1
         between = plan.pictures[0 if self._ingests else 1 : last]

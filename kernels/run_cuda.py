@@ -8,9 +8,9 @@ written the next ones are read, so the link is busy both ways (kernels/cuda/flow
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,7 +32,6 @@ from kernels.plan import PassKind, Plan, by_copies
 from kernels.stages import params_offset, text_ops
 
 if TYPE_CHECKING:
-    from kernels.auto import Choice
     from kernels.device import CudaDevice
 
 
@@ -75,7 +74,8 @@ class CudaExecutor:
 
         self.plan = plan
         self.crossing = crossing
-        self.choice: Choice | None = None  # why it crosses so, where that was measured
+        self.choice: Mapping[str, Any] | None = None
+        self.copies: Mapping[str, int] = {}
         changed = change(plan) if change else plan
         into, awaited, out = crossing.into > 0, crossing.into > 1, crossing.out > 0
         self._plan = by_copies(changed, into=into, awaited=awaited, out=out) if into or out else changed
@@ -169,6 +169,8 @@ class CudaExecutor:
                 departures = self._departures = Departures(plan, crossing.out, picture, self._device_memory)
                 departures.end.record(departures.stream)
                 frame.result, frame.departing_rows = departures.result, departures.rows
+        both = (("to_device", self._arrivals), ("from_device", self._departures))
+        self.copies = {path: copies.nbytes for path, copies in both if copies is not None}
 
     def _device_memory(self, nbytes: int) -> int:
         memory = DeviceMemory(nbytes, self._device.ledger)

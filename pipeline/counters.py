@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernels.plan import Plan
@@ -12,10 +13,11 @@ from pipeline.stats import RateMeter, Tally
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest result, for its age."""
+    """The newest result, for its age, and how much of it was copied."""
 
     sequence: int
     captured_ns: int
+    copied_bytes: int
 
 
 class Counters:
@@ -28,6 +30,7 @@ class Counters:
         self.captured = 0
         self.reconnects = 0
         self.copied_bytes = 0
+        self.moved_bytes: dict[str, int] = {}  # by path; the stage's
         self.capture_rate = RateMeter()
         self.capture = LogHistogram()
         # stage
@@ -42,15 +45,17 @@ class Counters:
         self.gpu = LogHistogram()
         self.total = LogHistogram()
 
-    def count_processed(self, frame: Frame, plan: Plan | None, warmup: bool) -> None:
-        """Stage thread, when a frame is done. ``plan`` where its bytes crossed a link."""
+    def count_processed(self, frame: Frame, plan: Plan | None, warmup: bool, copies: Mapping[str, int]) -> None:
+        """Stage thread, when a frame is done. ``plan`` where its bytes crossed a link; ``copies`` as executors say."""
         times, captured_ns = frame.times, frame.capture.captured_ns
         self.processed += 1
         self.rate.tick(times.done_ns)
-        self.newest = Newest(frame.sequence, captured_ns)
+        self.newest = Newest(frame.sequence, captured_ns, frame.capture.copied_bytes + sum(copies.values()))
         if plan is not None:
             self.link_bytes_in += plan.link_bytes_in
             self.link_bytes_out += plan.link_bytes_out
+        for path, nbytes in copies.items():
+            self.moved_bytes[path] = self.moved_bytes.get(path, 0) + nbytes
         self.queue.record(times.picked_ns - times.published_ns)
         if warmup:
             self.warmup_frames += 1

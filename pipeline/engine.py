@@ -12,6 +12,7 @@ from typing import Any
 from kernels.device import Device
 from kernels.errors import InputError, PinholeError, UnknownNameError
 from pipeline.camera import Camera, CameraConfig, CameraState, SourceFactory
+from pipeline.devices import Devices
 from pipeline.sources import make_source
 from pipeline.stats import CameraHealth
 
@@ -34,6 +35,7 @@ class Engine:
         self, device: Device, *, max_cameras: int = MAX_CAMERAS, source_factory: SourceFactory = make_source
     ) -> None:
         self.device = device
+        self._devices = Devices(device)
         self.max_cameras = max_cameras
         self._source_factory = source_factory
         self._lock = threading.Lock()  # guards the three below; a camera is started under it, stopped without
@@ -71,11 +73,12 @@ class Engine:
         it, and for cameras that are away, that shows in the state, and is tried again and again.
 
         Raises:
-            InputError: the name is taken, there are too many, the URI is not acceptable, or ``check`` found a fault.
+            InputError: the name is taken, there are too many, the URI is not acceptable, its memory strategy is not
+                to be had here, or ``check`` found a fault.
             EngineStoppedError
         """
         self._check_room(config.name)
-        camera = Camera(config, self.device, self._source_factory)
+        camera = Camera(config, self._devices.get(config.memory), self._source_factory)
         if check:
             camera.check()
         with self._lock:
@@ -145,7 +148,7 @@ class Engine:
         if late:
             log.error("did not end within %g s: %s", deadline_s, ", ".join(late))
         else:
-            self.device.close()
+            self._devices.close()
         return late
 
     def health(self) -> dict[str, CameraHealth]:

@@ -129,7 +129,8 @@ class StageLoop:
         self._failures = 0
         self._spin_until_ns = frame.times.done_ns + SPIN_NS
         # Counted before it is shown: who sees the frame sees it counted.
-        core.counters.count_processed(frame, work.executor.plan if self._has_link else None, not self._warm)
+        plan = work.executor.plan if self._has_link else None
+        core.counters.count_processed(frame, plan, not self._warm, work.executor.copies)
         self._warm = True
         lease.finish(completion)
         if core.previous is not None:

@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kernels.image import ImageSpec
 from pipeline.latency import HistogramSnapshot
@@ -53,13 +54,16 @@ class CameraStatistics:
 
     ``uri`` and ``cause`` carry no credentials. ``captured`` frames were published by the source; each is later
     ``processed`` or dropped as ``overrun``, ``stale``, ``device``, ``memory``, ``format``, ``closed`` or ``lost``.
-    Frames dropped as ``no_slot`` or for a source's own reason (``corrupt``, …) were never captured.
-    ``dropped`` and ``copied_bytes`` are by reason and by path. ``link_bytes_*`` are by the plan, 0 where the device has
-    no link. ``latency`` is by stage: ``capture``, ``queue``, ``process``, ``gpu`` (absent where the device does not
-    tell) and ``total``; the ``warmup_frames``, the first of each compiled chain, are left out of the last three.
-    ``source``, ``result`` and ``ring`` are None until the source was first open. ``fps`` is of results, ``capture_fps``
-    of published frames, None before there are two. ``age_ns`` is since the newest result's picture was taken, and
-    ``sequence`` its number; None before the first.
+    Frames dropped as ``no_slot`` or for a source's own reason (``corrupt``, …) were never captured. ``memory`` is
+    the strategy, and ``choice`` what a measurement made of it, plain data, where there was one. ``dropped`` and
+    ``copied_bytes`` are by reason and by path: ``capture`` by a CPU, ``to_device`` and ``from_device`` by the
+    device's copy engines. ``copied_bytes_per_frame`` is of the newest frame, None before the first.
+    ``link_bytes_*`` are by the plan, 0 where the device has no link (not ``linked``). ``latency`` is by stage:
+    ``capture``, ``queue``, ``process``, ``gpu`` (absent where the device does not tell) and ``total``; the
+    ``warmup_frames``, the first of each compiled chain, are left out of the last three. ``source``, ``result`` and
+    ``ring`` are None until the source was first open. ``fps`` is of results, ``capture_fps`` of published frames,
+    None before there are two. ``age_ns`` is since the newest result's picture was taken, and ``sequence`` its
+    number; None before the first.
     """
 
     name: str
@@ -70,7 +74,11 @@ class CameraStatistics:
     processed: int
     reconnects: int
     dropped: Mapping[str, int]
+    memory: str
+    choice: Mapping[str, Any] | None
+    linked: bool
     copied_bytes: Mapping[str, int]
+    copied_bytes_per_frame: int | None
     link_bytes_in: int
     link_bytes_out: int
     latency: Mapping[str, HistogramSnapshot]

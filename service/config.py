@@ -230,7 +230,7 @@ def camera_config(name: str, camera: CameraSettings, layer: Layer) -> CameraConf
     """
     chain = read_chain(camera.chain, where((CAMERAS, name, "chain"), layer))
     try:
-        return CameraConfig(name, camera.uri, chain, camera.slots, camera.wait, camera.stale_after_s)
+        return CameraConfig(name, camera.uri, chain, camera.slots, camera.wait, camera.stale_after_s, camera.memory)
     except InputError as error:
         raise located(error, name, layer) from None
 

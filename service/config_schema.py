@@ -49,6 +49,11 @@ class CameraSettings(SettingsModel):
         description="How the stage waits. block: asleep; spin: with a CPU core, for the shortest wake-up; auto: asleep "
         "for the next frame, with a core for one that the GPU has for 2 ms or less.",
     )
+    memory: str | None = Field(
+        default=None,
+        description="This camera's memory strategy; left out: the service's.",
+        json_schema_extra={"enum": [*MEMORY_STRATEGIES, None]},
+    )
     stale_after_s: float = Field(
         default=3.0, ge=0.1, le=3600, description="Age in seconds from which a result makes the camera unready."
     )

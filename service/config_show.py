@@ -47,7 +47,7 @@ def shown(effective: Effective) -> list[Shown]:
     for camera in effective.cameras:
         values = {
             "uri": redact(camera.uri), "chain": str(camera.chain), "slots": camera.slots, "wait": camera.wait,
-            "stale_after_s": camera.stale_after_s,
+            "stale_after_s": camera.stale_after_s, "memory": camera.memory,
         }  # fmt: skip
         for key, value in values.items():
             add((CAMERAS, camera.name, key), value)

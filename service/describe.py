@@ -48,7 +48,9 @@ def camera_json(
             "encode_errors": live.encode_errors,
             "warmup": statistics.warmup_frames,
         },
+        "memory": {"strategy": statistics.memory, "choice": statistics.choice},
         "copied_bytes": dict(statistics.copied_bytes),
+        "copied_bytes_per_frame": statistics.copied_bytes_per_frame,
         "link_bytes": {"in": statistics.link_bytes_in, "out": statistics.link_bytes_out},
         "ring": None if statistics.ring is None else ring_json(statistics),
         "viewers": {

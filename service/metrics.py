@@ -70,7 +70,6 @@ class PinholeCollector(Collector):
 
     def _counters(self) -> Iterator[Metric]:
         cameras = self._snapshot.cameras
-        linked = self._snapshot.device.backend == "cuda"
         yield counter(
             "frames_captured", "Frames that sources published.", (), ((s.name, s.captured) for s, _ in cameras)
         )
@@ -101,7 +100,7 @@ class PinholeCollector(Collector):
             "viewers_cut_off", "Viewers that did not read in time.", (), ((s.name, v.cut_off) for s, v in cameras)
         )
         yield counter(
-            "copied_bytes", "Bytes of frames copied by a CPU, by path.", ("path",),
+            "copied_bytes", "Bytes of frames copied, by a CPU (capture) or by copy engines, by path.", ("path",),
             ((s.name, path, count) for s, _ in cameras for path, count in s.copied_bytes.items()),
         )  # fmt: skip
         yield counter(
@@ -109,7 +108,7 @@ class PinholeCollector(Collector):
             (
                 row
                 for s, _ in cameras
-                if linked
+                if s.linked
                 for row in ((s.name, "in", s.link_bytes_in), (s.name, "out", s.link_bytes_out))
             ),
         )  # fmt: skip

@@ -60,10 +60,12 @@ def _changed(model: SettingsModel) -> dict[str, Any]:
 
 def _camera(camera: Camera) -> dict[str, Any]:
     config, chain = camera.config, camera.chain
+    memory = {} if config.memory is None else {"memory": config.memory}
     return {
         "uri": redact(config.uri),
         "chain": [str(step) for step in chain.steps],
         "slots": config.slots,
         "wait": config.wait,
         "stale_after_s": config.stale_after_s,
+        **memory,
     }

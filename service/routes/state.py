@@ -41,7 +41,7 @@ async def state(shared: Shared) -> Response:
             "pid": os.getpid(),
             "uptime_s": round((time.monotonic_ns() - shared.started_ns) / 1e9, 3),
             "device": {**engine.device.describe(), "reason": shared.memory_reason},
-            "held_bytes": {kind: ledger.held(kind) for kind in ("pinned", "host", "device")},
+            "held_bytes": {kind: ledger.held(kind) for kind in ("pinned", "managed", "host", "device")},
             "token_required": settings.token is not None,
             "limits": settings.limits.model_dump(),
             "cameras": cameras,

@@ -15,9 +15,7 @@ const DROPS = {
   "lost": "a fault gave its slot up",
 };
 
-const WIDTHS = { why: "wide", dropped: "wide", from: "wide", device: "broad" };
-
-const sum = (counts) => Object.values(counts).reduce((total, count) => total + count, 0);
+const WIDTHS = { why: "wide", measured: "wide", dropped: "wide", from: "wide", device: "broad" };
 
 export function bytes(count) {
   if (count < 1000) return `${Math.round(count)} B`;
@@ -27,6 +25,13 @@ export function bytes(count) {
 
 const image = (spec) => (spec ? `${spec.width}×${spec.height} ${spec.format}` : "–");
 
+// What "auto" timed for this chain and size on this device.
+function fastest(choice) {
+  const others = Object.entries(choice.microseconds).filter(([way]) => way !== choice.chosen);
+  const next = others.length ? `; next ${Math.min(...others.map(([, us]) => us))} µs` : "";
+  return `${choice.chosen}: ${choice.microseconds[choice.chosen]} µs${next} (${choice.date.slice(0, 10)})`;
+}
+
 export class Facts {
   #last = null;
   #cells = new Map();
@@ -34,7 +39,7 @@ export class Facts {
   show(camera, state) {
     const now = {
       name: camera.name, captured: camera.frames.captured, processed: camera.frames.processed,
-      copied: sum(camera.copied_bytes), in: camera.link_bytes.in, out: camera.link_bytes.out,
+      in: camera.link_bytes.in, out: camera.link_bytes.out,
     };
     const last = this.#last?.name === now.name && this.#last.captured <= now.captured ? this.#last : null;
     // Of the frames since the last answer; since the start where there were none.
@@ -43,11 +48,14 @@ export class Facts {
       const count = few ? now[frames] - last[frames] : now[frames];
       return count ? bytes((few ? now[key] - last[key] : now[key]) / count) : "–";
     };
-    const linked = state.device.backend === "cuda";
-    this.#set("memory strategy", state.device.memory);
+    const { strategy, choice } = camera.memory;
+    const linked = strategy !== "host";
+    this.#set("memory strategy", strategy);
+    this.#set("measured", choice ? fastest(choice) : "–");
     this.#set("device", state.device.name);
-    this.#set("why", state.device.reason);
-    this.#set("copied per frame", each("copied", "captured"));
+    this.#set("why", strategy === state.device.memory ? state.device.reason : "this camera asks for it");
+    const copied = camera.copied_bytes_per_frame;
+    this.#set("copied per frame", copied === null ? "–" : bytes(copied));
     this.#set("link in per frame", linked ? each("in", "processed") : "no link");
     this.#set("link out per frame", linked ? each("out", "processed") : "no link");
     this.#set("source", image(camera.source));

@@ -36,7 +36,6 @@ from kernels.run_cuda import CudaExecutor
 from pipeline.camera import Camera, CameraConfig
 from pipeline.frame import Capture
 from pipeline.sources.base import Source, SourceConfig, SourceFormat
-from tests.benchmarks.baselines.pageable import PageableDevice
 from tests.benchmarks.harness import LoadMeter, arguments, median, percentile, publish, table
 
 CHAIN = "gaussian_blur(ksize=5) | gamma(gamma=1.2) | gain_offset(gain=1.1, offset=5) | sobel"
@@ -128,7 +127,7 @@ def as_people_write_it(device: CudaDevice, image: ImageSpec) -> list[float]:
 
 def main() -> None:
     given = arguments(__doc__)
-    device, pageable = CudaDevice(), PageableDevice()
+    device, pageable = CudaDevice(), CudaDevice(memory="pageable")
     device.activate()
     runs: dict[str, dict[str, list[dict[str, float]]]] = {}
     load = LoadMeter()

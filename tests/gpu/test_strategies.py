@@ -137,4 +137,5 @@ def test_the_choice_of_auto_says_what_was_measured(open_one: Callable[[str], Cud
     executor.close()
     assert isinstance(executor, CudaExecutor)
     assert executor.choice is not None
-    assert str(executor.crossing) in executor.choice.microseconds
+    assert str(executor.crossing) == executor.choice["chosen"]
+    assert executor.choice["chosen"] in executor.choice["microseconds"]

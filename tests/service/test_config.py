@@ -279,7 +279,7 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
         "PINHOLE_LIMITS__SEND_DEADLINE_S": "1.5",
         "PINHOLE_CAMERAS__Front__URI": "testcard://", "PINHOLE_CAMERAS__Front__CHAIN": "sobel | invert",
         "PINHOLE_CAMERAS__Front__SLOTS": "8", "PINHOLE_CAMERAS__Front__WAIT": "spin",
-        "PINHOLE_CAMERAS__Front__STALE_AFTER_S": "9",
+        "PINHOLE_CAMERAS__Front__STALE_AFTER_S": "9", "PINHOLE_CAMERAS__Front__MEMORY": "host",
         "PINHOLE_CAMERAS__two__parts__URI": "testcard://?fps=5",
         "PINHOLE_CAMERAS__two__parts__CHAIN": '[{"op": "sobel"}]',
         "PINHOLE_CAMERAS__whole": '{"uri": "testcard://", "slots": 5}',
@@ -302,6 +302,7 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
     cameras = {camera.name: camera for camera in effective.cameras}
     assert set(cameras) == {"Front", "two__parts", "whole"}
     assert (cameras["Front"].slots, cameras["Front"].wait, cameras["Front"].stale_after_s) == (8, "spin", 9.0)
+    assert cameras["Front"].memory == "host"
     assert str(cameras["Front"].chain) == "sobel() | gamma(gamma=1.0)"
     assert str(cameras["two__parts"].chain) == "sobel()"
     assert cameras["whole"].slots == 5
