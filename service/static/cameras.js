@@ -2,7 +2,7 @@
 import { byId, make, setBadge, setText } from "./dom.js";
 import { MEANINGS } from "./meanings.js";
 
-const SHOWS = new Set(["running", "ended"]);
+export const SHOWS = new Set(["running", "ended"]); // pictures
 const WAITS = new Set(["starting", "reconnecting", "stopping", "stopped"]);
 
 export const UNKNOWN = "no answer";

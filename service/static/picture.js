@@ -1,7 +1,7 @@
 // The live picture: Motion JPEG in an <img>, stopped while paused or out of sight, and honest about having none.
 import { problemOf } from "./api.js";
 import { byId, setBadge, setText } from "./dom.js";
-import { ageText } from "./cameras.js";
+import { SHOWS, ageText } from "./cameras.js";
 
 const RETRY_MS = 2000;
 const STEP_PX = 320; // windows of about the same size share one rendition
@@ -53,6 +53,8 @@ export class LivePicture {
     const tooOld = Math.max(OLD_MS, 3000 / (camera.source?.nominal_fps || 30));
     const ended = camera.state === "ended";
     this.#showAge(tooOld, ended);
+    // Its stream has a placeholder then, for those who see nothing else: here the message says the same, once.
+    byId("screen").classList.toggle("empty", camera.age_ms === null || !SHOWS.has(camera.state));
     const reasons = camera.cause || (camera.ready ? "" : camera.reasons.join("; "));
     this.#say(this.#trouble || (reasons && `${camera.state}: ${reasons}`) || (ended ? "The source has ended; this is its last frame." : ""));
   }

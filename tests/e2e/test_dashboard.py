@@ -18,7 +18,7 @@ import yaml
 
 from kernels.formats import BGR8
 from kernels.image import ImageSpec
-from pipeline.sources.base import SourceFormat
+from pipeline.sources.base import SourceError, SourceFormat
 from tests.helpers.chromium import Pixels, Watched, chromium, shown_picture
 from tests.helpers.inprocess import serving
 from tests.helpers.sequence_code import read_codes
@@ -769,6 +769,33 @@ def test_a_camera_without_a_picture_says_why(browser: Browser) -> None:
         expect(page.locator("#age")).to_have_class(re.compile("good"))
         expect(page.locator("#message")).to_be_hidden()
         block.release.set()
+
+
+def test_a_camera_that_is_away_says_so_once_and_covers_nothing(browser: Browser) -> None:
+    """The stream's placeholder, for those who see nothing else, would say the same again behind the message."""
+
+    def away(uri: str) -> FakeSource:
+        return source(SourceError("the cable is out " + "of the box " * 12))()
+
+    with (
+        serving({"cam": "fake://"}, source_factory=away, ready=False) as served,
+        opened(browser, served.url, width=390, color_scheme="dark") as page,
+    ):
+        message = page.locator("#message")
+        expect(message).to_contain_text("reconnecting: the cable is out")
+        expect(page.locator("#live")).to_be_hidden()
+        expect(page.locator("#frozen")).to_be_hidden()
+        top: float = message.evaluate(TOP_OF_TEXT_JS)
+        box = page.locator("#age").bounding_box()
+        assert box is not None
+        assert top >= box["y"] + box["height"], "the badge lies on the text"
+
+
+TOP_OF_TEXT_JS = """element => {
+  const range = document.createRange();
+  range.selectNodeContents(element);
+  return range.getBoundingClientRect().top;
+}"""
 
 
 def test_with_a_token_the_page_works_as_without(browser: Browser) -> None:
