@@ -190,7 +190,10 @@ def new(name: str, kind: str, folder: Path) -> None:
     python = shlex.quote(shown_program(sys.executable))
     click.echo(f"Its test:      {python} -m pytest {test}")
     if importlib.util.find_spec("pytest") is None:
-        click.echo(f"               There is no pytest yet: {python} -m pip install pytest, or make setup-dev.")
+        # pytest-timeout where DIR lies under Pinhole's own pyproject.toml, whose settings then hold.
+        click.echo(
+            f"               There is no pytest: make setup-dev, or {python} -m pip install pytest pytest-timeout."
+        )
     click.echo(f"Its plan:      pinhole ops explain {name} --ops {folder}")
     click.echo(f'On a picture:  pinhole serve --ops {folder} --chain "testcard={name}"')
 

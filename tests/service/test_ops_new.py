@@ -130,7 +130,8 @@ def test_the_command_that_is_named_for_the_test_works_or_what_it_lacks_is_named(
     found = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pytest" else found(name))
     text = here("new", "other", "--dir", "ops")[1]
-    assert f"There is no pytest yet: {shlex.quote(sys.executable)} -m pip install pytest, or make setup-dev." in text
+    python = shlex.quote(sys.executable)
+    assert f"There is no pytest: make setup-dev, or {python} -m pip install pytest pytest-timeout." in text
 
 
 def test_a_program_under_this_folder_is_named_from_here_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
