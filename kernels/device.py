@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Protocol
@@ -30,6 +30,7 @@ from kernels.memory import (
     PageMemory,
     RegisteredMemory,
 )
+from kernels.numa import node_of_pci, preferring
 from kernels.op import OpParams
 from kernels.plan import Plan
 from kernels.strategies import DEFAULT_STRATEGY, STRATEGIES, DeviceTraits, refusal, refusals
@@ -95,6 +96,17 @@ class Device(ABC):
     def __init__(self) -> None:
         self.ledger = Ledger()
         self.max_host_bytes: int | None = None  # that all slots together may be; None: whatever the system gives
+        self.lost: DeviceFailedError | None = None  # what the device was lost with
+        self.on_lost: Callable[[DeviceFailedError], object] | None = (
+            None  # called once, from whichever thread found out
+        )
+
+    def lose(self, error: DeviceFailedError) -> None:
+        """Note that a sticky error has taken the device from this process."""
+        first = self.lost is None
+        self.lost = error
+        if first and self.on_lost is not None:
+            self.on_lost(error)
 
     def activate(self) -> None:
         """Make the device current in the calling thread; each thread that uses it calls this first."""
@@ -263,6 +275,8 @@ class CudaDevice(Device):
         self.multiprocessors = int(properties["multiProcessorCount"])
         self.shared_bytes = int(properties["sharedMemPerMultiprocessor"])
         self.driver = runtime.driverGetVersion()
+        with cuda_errors("cudaDeviceGetPCIBusId"):
+            self.numa_node = node_of_pci(runtime.deviceGetPCIBusId(index))
         self.dump_folder: Path | None = None  # where executors write their CUDA text to
         if (reason := refusal(memory, self.traits)) is not None:
             offered = ", ".join(name for name, why in refusals(self.traits).items() if why is None)
@@ -290,6 +304,10 @@ class CudaDevice(Device):
 
     def allocate_slot(self, nbytes: int) -> HostMemory:
         self.activate()
+        with preferring(self.numa_node):
+            return self._allocate_slot(nbytes)
+
+    def _allocate_slot(self, nbytes: int) -> HostMemory:
         if self.memory == "pageable":
             return PageMemory(nbytes, self.ledger)
         if self.memory == "registered":
@@ -329,6 +347,7 @@ class CudaDevice(Device):
             "compute_capability": f"{self.architecture[:-1]}.{self.architecture[-1]}",
             "integrated": self.integrated,
             "cuda_driver": f"{major}.{minor}",
+            "numa_node": self.numa_node,
             "traits": {name: getattr(self.traits, name) for name in DeviceTraits.__slots__},
             "not_offered": {name: why for name, why in refusals(self.traits).items() if why is not None},
         }

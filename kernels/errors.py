@@ -58,6 +58,10 @@ class OutOfMemoryError(PinholeError):
         super().__init__(f"{where}: {asked_bytes / 1e6:.1f} MB were asked for and {free} is free; {remedy}")
 
 
+class DeviceLostError(PinholeError):
+    """The device cannot be used any more in this process: the service ends, to be started anew."""
+
+
 class DeviceUnavailableError(PinholeError):
     """The device that was asked for explicitly is not there."""
 

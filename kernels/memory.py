@@ -22,6 +22,9 @@ from kernels.image import PLANE_ALIGNMENT, Pixels, align_up
 
 CUDA_ERROR_MEMORY_ALLOCATION = 2
 
+# A container's memory limit: version 2 of control groups, and 1. Without one it is "max", or more than there is.
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
 # Codes after which the context is gone (CUDA runtime API, "cudaError"): ECC, NVLink, illegal address, launch timeout,
 # device assert, hardware stack error, illegal instruction, misaligned address, invalid address space, invalid pc,
 # launch failure.
@@ -315,12 +318,14 @@ def _free(release: Callable[[int], None], pointer: int) -> None:
 def host_memory_bytes() -> int:
     """What this process may have at most: the machine's memory, or the container's limit where that is less."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
-            limit = file.read().strip()
-    except OSError:
-        return total
-    return min(total, int(limit)) if limit.isdecimal() else total
+    for path in CGROUP_LIMITS:
+        try:
+            with open(path, encoding="ascii") as file:
+                limit = file.read().strip()
+        except OSError:
+            continue
+        return min(total, int(limit)) if limit.isdecimal() else total
+    return total
 
 
 def sensible_slot_bytes() -> int:

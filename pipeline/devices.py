@@ -40,6 +40,7 @@ class Devices:
                 raise InputError("memory", str(error), ", ".join(self._made)) from None
             device.ledger = self.first.ledger
             device.max_host_bytes = self.first.max_host_bytes
+            device.on_lost = self.first.lose
             if isinstance(device, CudaDevice) and isinstance(self.first, CudaDevice):
                 device.dump_folder = self.first.dump_folder
             self._made[memory] = device

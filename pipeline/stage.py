@@ -144,5 +144,6 @@ class StageLoop:
             log.error("camera %s: a frame failed: %s", self._core.config.name, cause)
         if error.sticky:
             self._core.fail(cause)
+            self._core.device.lose(error)
         elif self._failures >= MAX_FAILURES:
             self._core.fail(f"{self._failures} frames in a row failed: {cause}")

@@ -1,4 +1,7 @@
-"""The command ``pinhole``. Exit codes: 0 done, 1 it could not run here, 2 what was asked is not acceptable."""
+"""The command ``pinhole``.
+
+Exit codes: 0 done, 1 it could not run here, 2 what was asked is not acceptable, 3 the GPU was lost: start it again.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ import click
 
 from kernels.device import CudaDevice, Device, open_device
 from kernels.dump import prepare_folder
-from kernels.errors import InputError, PinholeError
+from kernels.errors import DeviceLostError, InputError, PinholeError
 from kernels.memory import sensible_slot_bytes
 from kernels.registry import PluginError, all_ops
 from pipeline.camera import CameraConfig
@@ -47,6 +50,7 @@ log = logging.getLogger("pinhole.serve")
 LAST_THREADS_S = 0.3  # for threads that end by themselves
 
 CANNOT_RUN = 1
+DEVICE_LOST = 3
 
 LOG_LEVEL = f"{__name__}.log_level"  # in the context's meta
 
@@ -106,6 +110,8 @@ def serve(context: click.Context, /, **_: Any) -> None:
             run(effective, on_signal)
         except InputError as error:
             _fail(error, NOT_ACCEPTABLE)
+        except DeviceLostError as error:
+            _fail(error, DEVICE_LOST)
         except PinholeError as error:
             _fail(error, CANNOT_RUN)
         for number in SIGNALS:  # we are leaving; one more of them must not change the exit code
@@ -141,6 +147,7 @@ def run(effective: Effective, on_signal: OnSignal) -> None:
 
     Raises:
         InputError: a camera or the memory strategy is not acceptable.
+        DeviceLostError: the device failed for good while it served.
         PinholeError: it cannot run here: the port is taken, the device is absent, memory ran out.
     """
     settings = effective.settings
@@ -167,9 +174,15 @@ def run(effective: Effective, on_signal: OnSignal) -> None:
                 on_signal.leaving = True  # from here on the server handles them, and after it nothing may
                 announce(url, settings, engine, reason)
 
-            Server(app, listener, stop_viewers=app.state.pinhole.hub.stop, started_at=started).serve_forever()
+            server = Server(app, listener, stop_viewers=app.state.pinhole.hub.stop, started_at=started)
+            device.on_lost = server.fail
+            if device.lost is not None:
+                server.fail(device.lost)
+            server.serve_forever()
         finally:
             engine.stop(0.1 if engine.stopped else 1.0)  # what the app could not end in time will not end now
+    if (lost := device.lost) is not None:
+        raise DeviceLostError(f"the GPU was lost, and the service ended to be started again: {lost}")
     log.info("stopped")
 
 

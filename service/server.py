@@ -53,6 +53,12 @@ class Server(uvicorn.Server):
             timeout_graceful_shutdown=REQUESTS_DEADLINE_S, proxy_headers=False,
         )  # fmt: skip
         super().__init__(config)
+        self.failure: BaseException | None = None
+
+    def fail(self, error: BaseException) -> None:
+        """End as on SIGTERM, because of ``error``, which ``failure`` then is. Any thread."""
+        self.failure = self.failure or error
+        self.should_exit = True
 
     def serve_forever(self) -> None:
         """Blocks until the end. Raises SystemExit if the application did not start."""

@@ -42,6 +42,7 @@ async def state(shared: Shared) -> Response:
             "uptime_s": round((time.monotonic_ns() - shared.started_ns) / 1e9, 3),
             "device": {**engine.device.describe(), "reason": shared.memory_reason},
             "held_bytes": {kind: ledger.held(kind) for kind in ("pinned", "managed", "host", "device")},
+            "slots_bytes_limit": engine.device.max_host_bytes,
             "token_required": settings.token is not None,
             "limits": settings.limits.model_dump(),
             "cameras": cameras,
