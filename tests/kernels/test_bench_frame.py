@@ -14,7 +14,7 @@ from kernels.device import MEMORY_STRATEGIES, Device, HostDevice, NullDevice
 from kernels.errors import DeviceFailedError, DeviceUnavailableError, InputError, OutOfMemoryError
 from kernels.formats import BGR8
 
-CASES = [make_case("sharpen", BGR8, 32, 16), make_case("flip", BGR8, 33, 17)]
+CASES = [make_case("sharpen", BGR8, 32, 16), make_case("median", BGR8, 33, 17)]
 FEW = FrameOptions(frames=3, runs=2)
 
 
@@ -49,7 +49,7 @@ def test_each_turn_has_every_way_of_every_case_and_all_is_closed() -> None:
     first, second = figures.cases
     assert list(first.ways) == list(second.ways) == ways
     assert all(len(first.ways[way].p50_us) == 2 and first.ways[way].frames == 6 for way in ways)
-    assert second.ways[BY_HAND].left_out == "nothing there for flip"
+    assert second.ways[BY_HAND].left_out == "nothing there for median"
     assert figures.absent == {"staged": "no GPU"}
     assert opened.closed == ["zero_copy", "host"]
     assert all(device.ledger.held("host") == 0 for device in opened.strategies.values() if isinstance(device, Device))
