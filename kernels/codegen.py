@@ -8,7 +8,7 @@ from importlib import resources
 
 from kernels.cuda_parts import load_tables, op_params, pass_args, pixel_function, state_address
 from kernels.cuda_tiles import TileText
-from kernels.op import PixelOp
+from kernels.op import LocalStatisticOp, PixelOp
 from kernels.plan import PassKind, Plan
 from kernels.source_lines import cuda_text, marked
 from kernels.stages import pass_name, stages, tables_bytes
@@ -102,6 +102,13 @@ def _statistic(plan: Plan, number: int) -> Iterator[str]:
     op, channels = plan.ops[index], plan.pictures[index].format.channels
     yield op_params(plan, index)
     yield f"const StatisticPass pass = {pass_args(plan, number)};"
+    if isinstance(op, LocalStatisticOp):
+        found = state_address(plan, index, "LocalStatistic")
+        yield f"count_regions<{channels}>(f, pass, worker, p{index}.grid, {found},"
+        yield "    [&](const uint32* histogram, uint32 pixels, int value) {"
+        yield f"      return {op.name}(histogram, pixels, value, p{index});"
+        yield "    });"
+        return
     yield f"count_values<{channels}>(f, pass, worker, {state_address(plan, index, 'Statistic')},"
     yield "    [&](const uint32* histogram, uint32 pixels, int channel, int value) {"
     yield f"      return {op.name}<{channels}>(histogram, pixels, channel, value, p{index});"

@@ -128,7 +128,7 @@ class PlanBlock:
             raise InputError("params", f"got {got}", ", ".join(op.Params.__name__ for op in plan.ops) or "none")
         block = bytearray(params_offset(plan, len(plan.ops)))
         shared = max(shared_bytes(plan, one, params) for one in plan.passes)
-        workers = self._share_blocks(shared)
+        workers = self._share_blocks(shared, params)
         for index, one in enumerate(plan.passes):
             made = self._make_pass(index, params, workers[index])
             block[PASS_BYTES * index : PASS_BYTES * index + ctypes.sizeof(made)] = bytes(made)
@@ -151,7 +151,7 @@ class PlanBlock:
         if op in self._states:
             block[at + STATE_AT : at + OP_BYTES] = self._states[op].to_bytes(8, "little")
 
-    def _share_blocks(self, shared: int) -> list[int]:
+    def _share_blocks(self, shared: int, params: tuple[OpParams, ...]) -> list[int]:
         """How many thread blocks work for each pass: one or more, none without work, about what fits the device."""
         plan = self._plan
         fit = max(1, min(BLOCKS_PER_MULTIPROCESSOR, self._shared_per_multiprocessor // (shared + 1024)))
@@ -168,7 +168,7 @@ class PlanBlock:
             PassKind.TILES: computing,
             PassKind.EGRESS: writers,
         }
-        return [max(1, min(most[one.kind], pieces(plan, one))) for one in plan.passes]
+        return [max(1, min(most[one.kind], pieces(plan, one, params))) for one in plan.passes]
 
     def rows(self, number: int) -> Rows:
         """How what pass ``number`` makes is handed over."""

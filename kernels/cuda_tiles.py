@@ -6,7 +6,17 @@ from typing import Any
 
 from kernels.cuda_parts import load_tables, op_params, pass_args, pixel_function, state_address
 from kernels.formats import GRAY8, I420, NV12
-from kernels.op import MorphologyOp, OpKind, PixelOp, SeparableOp, StatisticOp, TableOp, TemporalOp, WindowOp
+from kernels.op import (
+    LocalStatisticOp,
+    MorphologyOp,
+    OpKind,
+    PixelOp,
+    SeparableOp,
+    StatisticOp,
+    TableOp,
+    TemporalOp,
+    WindowOp,
+)
 from kernels.plan import Plan
 from kernels.stages import TABLE_BYTES, Stage, stages, tables_bytes, tile_width_px
 
@@ -70,6 +80,11 @@ class TileText:
                 f"take_tables<{self._channels}>(f, {pass_args(plan, number - 1)}.made,",
                 f"    {state_address(plan, one.first, 'Statistic')}, found);",
             )
+        if self._ops and isinstance(self._ops[0], LocalStatisticOp):
+            self._say(
+                f"wait_for_rows(f, {pass_args(plan, number - 1)}.made, 0, 1);",
+                f"const uint8* found = ({state_address(plan, one.first, 'LocalStatistic')})->tables;",
+            )
         self._say(
             f"uint8* memory[2] = {{shared_memory + {shared}, shared_memory + {shared} + pass.buffer_bytes}};",
             f"const int across = (pass.size.width + {width - 1}) / {width};",
@@ -122,6 +137,11 @@ class TileText:
             return
         if isinstance(op, StatisticOp):
             self._say(f"  look_up_each{self._shape}({self._here}, halo, found);")
+        elif isinstance(op, LocalStatisticOp) and stage.op is not None:
+            self._say(
+                f"  look_up_between_regions{self._shape}({self._here}, tile, halo, p{stage.op}.grid, found);",
+            )
+            self._mend()
         elif isinstance(op, TemporalOp) and stage.op is not None:
             self._temporal(stage.op, op)
         elif isinstance(op, PixelOp) and stage.op is not None:

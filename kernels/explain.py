@@ -121,7 +121,7 @@ def _explain_pass(plan: Plan, number: int, params: tuple[OpParams, ...], fused: 
         writes=writes,
         halo_px=halo,
         tile_px=tile,
-        pieces=pieces(plan, one),
+        pieces=pieces(plan, one, params),
         shared_bytes=shared_bytes(plan, one, params),
         state_bytes=sum(
             op.state_bytes(picture.format.channels) * picture.width * picture.height

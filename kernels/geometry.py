@@ -5,10 +5,11 @@ Pure; the executor and what explains a plan share it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from kernels.image import align_up
-from kernels.op import MorphologyOp, OpKind, OpParams, SeparableOp
+from kernels.op import LocalStatisticOp, MorphologyOp, OpKind, OpParams, SeparableOp
 from kernels.plan import Pass, PassKind, Plan
 from kernels.stages import tables_bytes, tile_width_px
 
@@ -57,7 +58,7 @@ def tile_geometry(plan: Plan, one: Pass, params: tuple[OpParams, ...]) -> TileGe
     return TileGeometry(halo, margin, align_up(nbytes, 16))
 
 
-def pieces(plan: Plan, one: Pass) -> int:
+def pieces(plan: Plan, one: Pass, params: tuple[OpParams, ...]) -> int:
     """Into how many pieces a pass cuts its picture: one block works on one at a time."""
     picture = plan.pictures[one.last]
     if one.kind is PassKind.INGEST:
@@ -65,6 +66,9 @@ def pieces(plan: Plan, one: Pass) -> int:
     if one.kind is PassKind.TILES:
         return -(-picture.width // tile_width_px(plan, one)) * -(-picture.height // BAND_ROWS)
     if one.kind is PassKind.STATISTIC:
+        op = plan.ops[one.first]
+        if isinstance(op, LocalStatisticOp):
+            return math.prod(op.grid(params[one.first]))
         return -(-picture.height // BAND_ROWS)
     return -(-plan.result.nbytes // EGRESS_BYTES)
 

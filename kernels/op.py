@@ -9,6 +9,7 @@ An op object is stateless; one instance serves every camera. Its result is defin
 * :class:`WindowOp` — any other stencil: a CUDA function of the values around a pixel.
 * :class:`TemporalOp` — a point op that remembers earlier frames.
 * :class:`StatisticOp` — tables that follow from the picture's histogram.
+* :class:`LocalStatisticOp` — the same for each region of the picture.
 * :class:`PixelOp` — whole pixels of a result that may have another size or other channels.
 * :class:`TextOp` — one that writes what is known of the frame.
 """
@@ -27,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
 from kernels.image import NO_STAMP, Pixels, Shape, Stamp
+from kernels.local_tables import Regions, histogram, look_up_between
 from kernels.params import step_for
 
 MAX_RADIUS_PX = 15
@@ -219,22 +221,58 @@ class StatisticOp(Op[P]):
         cv2.LUT(src, np.ascontiguousarray(tables.T)[None], dst=dst)
 
 
+class LocalStatisticOp(Op[P]):
+    """A table of brightnesses for each region of the picture; a pixel lies between those of the nearest four.
+
+    ``grid`` lays regions over the picture (:mod:`kernels.local_tables`). A region's histogram counts what ``grayscale``
+    would make of its pixels; by as much as their tables move that brightness, all channels of a pixel are moved.
+    ``cuda_source`` defines ``struct NAME_params`` (at most 1016 bytes), which starts with ``Grid grid`` and goes on
+    with ``table_constants()``, and ``__device__ int NAME(const uint32* histogram, uint32 pixels, int value, const
+    NAME_params& p)``: what becomes of a brightness (saturated to 0–255) that comes ``histogram[value]`` times in a
+    region of ``pixels`` pixels. ``statistic`` among the parameters is as with a ``StatisticOp``; where the grid is
+    another than in the frame before, a frame's is its own.
+    """
+
+    kind = OpKind.GLOBAL
+    cuda_source: ClassVar[str]
+
+    @abstractmethod
+    def grid(self, params: P) -> tuple[int, int]:
+        """Regions across and down, 1 to ``MAX_GRID`` each."""
+
+    @abstractmethod
+    def tables(self, histograms: npt.NDArray[np.int64], params: P) -> Pixels:
+        """(R, 256) uint8 from (R, 256) counts: the same whole numbers as the CUDA form."""
+
+    def table_constants(self, params: P) -> bytes:
+        """What ``struct NAME_params`` holds behind the grid."""
+        return b""
+
+    def radius(self, params: P) -> int:
+        return 0
+
+    def constants(self, params: P) -> bytes:
+        return np.array(self.grid(params), np.int32).tobytes() + self.table_constants(params)
+
+    def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
+        grid = self.grid(params)
+        regions = Regions(src.shape[1], src.shape[0], *grid)
+        brightness = src
+        if src.ndim == 3:
+            brightness = scratch.array("brightness", src.shape[:2], np.uint8)
+            cv2.cvtColor(src, cv2.COLOR_BGR2GRAY, dst=brightness)
+        counts = regions.histograms(brightness)
+        before = scratch.array("histograms", counts.shape, np.int64)
+        seen = scratch.array("grid", (2,), np.int64)
+        previous = of_previous(params) and scratch.frames > 0 and tuple(seen) == grid
+        tables = self.tables(before if previous else counts, params)
+        before[...], seen[...] = counts, grid
+        look_up_between(regions, src, brightness, tables, dst, scratch.array)
+
+
 def of_previous(params: OpParams) -> bool:
     """True if an op with these parameters uses what was counted in the frame before."""
     return getattr(params, "statistic", "frame") == "previous"
-
-
-def histogram(picture: Pixels) -> npt.NDArray[np.int64]:
-    """(C, 256): how often each value comes in each channel of (H, W) or (H, W, 3)."""
-    channels = 1 if picture.ndim == 2 else picture.shape[2]
-    counts = np.zeros((channels, 256), np.int64)
-    # OpenCV counts in 32-bit floats, which hold every whole number up to 2^24.
-    rows = max(1, (1 << 24) // picture.shape[1])
-    for top in range(0, picture.shape[0], rows):
-        for channel in range(channels):
-            found = cv2.calcHist([picture[top : top + rows]], [channel], None, [256], [0, 256])
-            counts[channel] += found.ravel().astype(np.int64)  # (256, 1), or (256,) from OpenCV 5 on
-    return counts
 
 
 class SeparableOp(Op[P]):

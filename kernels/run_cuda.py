@@ -26,8 +26,9 @@ from kernels.dump import dump
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError
 from kernels.geometry import BAND_ROWS, THREADS
 from kernels.image import NO_STAMP, ImageSpec, ImageView, Stamp, align_up
+from kernels.local_tables import MAX_GRID
 from kernels.memory import DeviceMemory, HostMemory
-from kernels.op import MAX_TEXT_BYTES, MAX_TEXTS, OpParams, StatisticOp, TemporalOp
+from kernels.op import MAX_TEXT_BYTES, MAX_TEXTS, LocalStatisticOp, OpParams, StatisticOp, TemporalOp
 from kernels.plan import PassKind, Plan, by_copies
 from kernels.stages import params_offset, text_ops
 
@@ -142,6 +143,8 @@ class CudaExecutor:
                 nbytes = picture.width * picture.height * op.state_bytes(channels)
             elif isinstance(op, StatisticOp):
                 nbytes = 256 * channels * 9 + 4  # statistic.cuh
+            elif isinstance(op, LocalStatisticOp):
+                nbytes = 256 * MAX_GRID**2 * 5 + 16  # local.cuh
             else:
                 continue
             states[index] = self._device_memory(align_up(nbytes, 256))

@@ -74,6 +74,20 @@ __device__ __forceinline__ void wait_for_rows(const Frame& f, const Rows& rows, 
   __syncthreads();
 }
 
+// True in every thread of the last of a pass's blocks that comes here, of those that call it once a frame: it sees what all of them
+// have written. Every thread calls it; `come` is device memory, zero before the first frame.
+__device__ __forceinline__ bool last_to_come(uint32* come, int workers) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(come, 1) == workers - 1;
+  __syncthreads();
+  if (!last) return false;
+  __threadfence();
+  if (threadIdx.x == 0) *come = 0;
+  return true;
+}
+
 // Says that this block has written `count` rows, all in the band of row `row`, of one tile. Every thread of the block calls it.
 __device__ __forceinline__ void finish_rows(const Rows& rows, int row, int count, int band_rows = BAND_ROWS) {
   __syncthreads();

@@ -64,20 +64,12 @@ __device__ __forceinline__ void count_values(const Frame& f, const StatisticPass
   __syncthreads();
   for (int i = threadIdx.x; i < ENTRIES; i += THREADS)
     if (counts[i]) atomicAdd(statistic->counts + i, counts[i]);
-
-  __shared__ bool last;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) last = atomicAdd(&statistic->done, 1) == p.workers - 1;
-  __syncthreads();
-  if (!last) return;
-  __threadfence();
+  if (!last_to_come(&statistic->done, p.workers)) return;
   for (int i = threadIdx.x; i < ENTRIES; i += THREADS) {
     counts[i] = statistic->before[i] = __ldcg(statistic->counts + i);
     statistic->counts[i] = 0;
   }
   __syncthreads();
-  if (threadIdx.x == 0) statistic->done = 0;
   if (!previous) make_tables(p, counts, statistic, entry);
 }
 

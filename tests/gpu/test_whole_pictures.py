@@ -42,5 +42,6 @@ def test_statistics_follow_from_what_the_ops_before_them_made(device: CudaDevice
         "gaussian_blur(ksize=9) | equalize_histogram | sharpen | auto_contrast(channels='each') | gamma",
         "auto_white_balance | grayscale | otsu_threshold | dilate(ksize=3) | equalize_histogram",
         "resize(width=70) | auto_contrast(dark=20) | flip | otsu_threshold(inverted=True)",
+        "clahe(tiles_x=16, tiles_y=1) | gaussian_blur | clahe(statistic='previous') | sharpen | grayscale | clahe",
     ):
         check_exact(device, SourceCase(NV12, *size).spec(), chain, frames=3)

@@ -85,6 +85,11 @@ CHAINS = {
         f"warp_perspective(corners=[{i}, 0, 2000, 9, 2100, 1400, 5, 999], width=1280, height=720) | undistort(zoom={i})"
         for i in range(1, 5)
     ],
+    "regions": [
+        f"clahe(clip_limit={i}, tiles_x={2 * i}, tiles_y={tiles}, statistic='{how}')"
+        for i, (tiles, how) in enumerate((
+            (2, "frame"), (8, "previous"), (8, "previous"), (16, "frame")), start=1)
+    ],
     "what is remembered": [
         f"temporal_denoise(threshold={20 + i}) | motion_heatmap(gain=1{i})"
         f" | background_subtraction(learning_rate=0.{i}) | frame_difference(gain={i})"

@@ -15,16 +15,17 @@ import numpy.typing as npt
 from kernels.chain import Step
 from kernels.codegen import headers
 from kernels.image import Pixels
-from kernels.op import StatisticOp
+from kernels.op import LocalStatisticOp, StatisticOp
 from kernels.registry import all_ops
 from kernels.stages import OP_BYTES
 from tests.kernels.host_kernels import PRELUDE
 
 STATISTIC_OPS = {name: op for name, op in all_ops().items() if isinstance(op, StatisticOp)}
+LOCAL_STATISTIC_OPS = {name: op for name, op in all_ops().items() if isinstance(op, LocalStatisticOp)}
 
 
 def build(compiler: str, folder: Path) -> ctypes.CDLL:
-    """A library with ``NAME_cCHANNELS(histogram, pixels, params, tables)``."""
+    """A library with ``NAME_cCHANNELS(histogram, pixels, params, tables)``; regions have one channel."""
     common = headers()["pinhole/common.cuh"].replace("#pragma once", "")
     text = PRELUDE + common
     for name, op in STATISTIC_OPS.items():
@@ -34,6 +35,14 @@ def build(compiler: str, folder: Path) -> ctypes.CDLL:
 extern "C" void {name}_c{channels}(const uint32* histogram, uint32 pixels, const {name}_params* p, uint8* tables) {{
   for (int i = 0; i < 256 * {channels}; ++i)
     tables[i] = saturate8({name}<{channels}>(histogram, pixels, i / 256, i % 256, *p));
+}}
+"""
+    text += "struct Grid { int across, down; };"
+    for name, local in LOCAL_STATISTIC_OPS.items():
+        text += f"""
+{local.cuda_source}
+extern "C" void {name}_c1(const uint32* histogram, uint32 pixels, const {name}_params* p, uint8* table) {{
+  for (int i = 0; i < 256; ++i) table[i] = saturate8({name}(histogram, pixels, i, *p));
 }}
 """
     source, library = folder / "statistic_ops.cpp", folder / "statistic_ops.so"

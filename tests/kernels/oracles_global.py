@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -33,14 +34,16 @@ def by_values(curve: Callable[[Values, dict[str, Any]], Callable[[int], Fraction
 
 
 class Counting:
-    """An op at its place in a chain, frame by frame."""
+    """An op at its place in a chain, frame by frame; another grid starts anew."""
 
     def __init__(self, seen: Seen) -> None:
         self.seen, self.before = seen, np.empty(0, np.uint8)
+        self.grid: list[Any] = []
 
     def __call__(self, picture: Pixels, params: dict[str, Any]) -> Pixels:
         before, self.before = self.before, picture.copy()
-        own = params["statistic"] == "frame" or before.size == 0
+        grid, self.grid = self.grid, [params.get(side) for side in ("tiles_x", "tiles_y")]
+        own = params["statistic"] == "frame" or before.size == 0 or grid != self.grid
         return self.seen(picture, picture if own else before, params)
 
 
@@ -100,9 +103,71 @@ def grey_world(picture: Pixels, seen: Pixels, params: dict[str, Any]) -> Pixels:
     return result
 
 
+def brightness_of(picture: Pixels) -> Pixels:
+    if picture.ndim == 2:
+        return picture
+    blue, green, red = np.moveaxis(picture.astype(np.int64), -1, 0)
+    brightness: Pixels = ((3735 * blue + 19235 * green + 9798 * red + 16384) // 32768).astype(np.uint8)
+    return brightness
+
+
+def clipped_table(values: Pixels, clip_limit: float) -> list[int]:
+    """As OpenCV's loops do it, with exact numbers."""
+    n = values.size
+    counts = np.bincount(values.ravel(), minlength=256).tolist()
+    if clip_limit > 0:
+        most = max(math.floor(Fraction(math.floor(clip_limit * 10**6 + 0.5), 10**6) * n / 256), 1)
+        cut = sum(max(count - most, 0) for count in counts)
+        counts = [min(count, most) + cut // 256 for count in counts]
+        rest, level = cut % 256, 0
+        step = 256 // rest if rest else 0
+        while rest:
+            counts[level] += 1
+            level, rest = level + step, rest - 1
+    assert sum(counts) == n
+    return [(2 * 255 * below + n) // (2 * n) for below in accumulate(counts)]
+
+
+def evened_out(picture: Pixels, seen: Pixels, params: dict[str, Any]) -> Pixels:
+    """Every pixel on its own, from the tables of a padded picture."""
+    across, down = params["tiles_x"], params["tiles_y"]
+    height, width = picture.shape[:2]
+    counted = brightness_of(seen)
+    if width % across or height % down:
+        counted = np.pad(counted, ((0, down - height % down), (0, across - width % across)), mode="reflect")
+    high, wide = counted.shape[0] // down, counted.shape[1] // across
+    tables = [
+        [clipped_table(counted[r * high : (r + 1) * high, c * wide : (c + 1) * wide], params["clip_limit"])
+         for c in range(across)]
+        for r in range(down)
+    ]  # fmt: skip
+
+    def sides(place: int, size: int, parts: int, unit: int) -> list[tuple[int, int]]:
+        at = Fraction(place, size) - HALF  # pixels start at their number, as with OpenCV
+        second = math.floor(unit * (at - math.floor(at)) + HALF)
+        ends = (max(math.floor(at), 0), unit - second), (min(math.floor(at) + 1, parts - 1), second)
+        return list(ends)
+
+    before = brightness_of(picture)
+    lookup = np.array(tables)
+    columns = np.array([sides(x, wide, across, 256) for x in range(width)])
+    after = np.empty((height, width), np.int64)
+    for y in range(height):
+        parts = [
+            lookup[r, columns[:, side, 0], before[y]] * of_row * columns[:, side, 1]
+            for r, of_row in sides(y, high, down, 32768)
+            for side in (0, 1)
+        ]
+        after[y] = (sum(parts) + 2**22) // 2**23
+    moved = after - before
+    made: Pixels = np.clip(picture + (moved if picture.ndim == 2 else moved[:, :, None]), 0, 255).astype(np.uint8)
+    return made
+
+
 STATISTIC_ORACLES: dict[str, Seen] = {
     "auto_contrast": by_values(stretched),
     "auto_white_balance": grey_world,
+    "clahe": evened_out,
     "equalize_histogram": by_values(equalized),
     "otsu_threshold": by_values(parted),
 }

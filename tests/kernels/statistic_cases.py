@@ -21,7 +21,7 @@ SIZES = ((1, 1), (1, 64), (129, 35))
 OTHERS = {
     "auto_contrast": ("dark=20", "bright=30", "channels='each'"),
     "auto_white_balance": ("max_gain=1.5", "max_gain=16"),
-    "clahe": ("clip_limit=4", "tiles_x=3", "tiles_x=3, tiles_y=2", "clip_limit=1, tiles_x=3, tiles_y=2"),
+    "clahe": ("clip_limit=4", "tiles_x=3, tiles_y=2", "clip_limit=1, tiles_x=3, tiles_y=2"),
     "equalize_histogram": ("channels='each'", "channels='each'"),
     "otsu_threshold": ("max_value=200", "inverted=True"),
 }

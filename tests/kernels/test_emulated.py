@@ -148,6 +148,8 @@ def test_any_number_of_blocks_shares_the_work(
 ) -> None:
     device = emulate(monkeypatch, program("c++"), folder, multiprocessors)
     check(device, NV12, STD4, ((64, 33), (131, 17), (400, 70)))
+    previous = "clahe(tiles_x=3, statistic='previous') | sobel | auto_contrast(statistic='previous')"
+    check(device, NV12, previous, ((9, 3), (131, 70)))
     assert max(device.grids) > 4
 
 

@@ -54,5 +54,6 @@ def test_the_halo_is_the_sum_of_the_radii_that_the_values_ask_for() -> None:
     ids=str,
 )
 def test_pieces_cover_the_picture(format: PixelFormat, pieces: tuple[int, ...]) -> None:
-    plan = make_plan(parse_chain("sobel"), ImageSpec.make(format, 130, 33))
-    assert tuple(geometry.pieces(plan, one) for one in plan.passes) == pieces
+    chain = parse_chain("sobel")
+    plan = make_plan(chain, ImageSpec.make(format, 130, 33))
+    assert tuple(geometry.pieces(plan, one, chain_params(chain)) for one in plan.passes) == pieces

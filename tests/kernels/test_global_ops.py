@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from kernels.chain import Step
 from kernels.device import HostDevice
 from kernels.image import Pixels
-from kernels.op import Scratch, StatisticOp, histogram
+from kernels.local_tables import Regions, histogram
+from kernels.op import LocalStatisticOp, Scratch, StatisticOp
 from kernels.ops.otsu_threshold import otsu_level
 from tests.kernels.host_statistics import STATISTIC_OPS, build
 from tests.kernels.host_statistics import run as run_cuda_text
@@ -45,7 +46,7 @@ def shaped(height: int, width: int, channels: int, seed: int) -> Pixels:
 
 
 def tables_of(step: Step, counts: npt.NDArray[np.int64]) -> Pixels:
-    assert isinstance(step.op, StatisticOp)
+    assert isinstance(step.op, (StatisticOp, LocalStatisticOp))
     return step.op.tables(counts, step.params)
 
 
@@ -114,6 +115,21 @@ def test_what_the_frame_before_held_decides_on_this_one() -> None:
     assert made[2].tolist() == [[0, 255]] * 8, "a picture of one value parts at 0"
 
 
+@pytest.mark.parametrize("clip_limit", [0.0, 0.5, 2.0, 37.123456, 256.0])
+def test_the_tables_of_regions_are_the_same_on_both_sides_up_to_the_largest(
+    library: ctypes.CDLL, clip_limit: float
+) -> None:
+    step, random = step_of(f"clahe(clip_limit={clip_limit})"), np.random.default_rng(8)
+    histograms = [random.integers(0, 1 + size, 256) for size in (1, 9, 500, MOST_PIXELS >> 8)]
+    for values in ({0: 1}, {255: 1}, {0: 1, 255: 1}, dict.fromkeys(range(256), 1), {7: 255, 200: 1}):
+        counts = np.zeros(256, np.int64)
+        for value, share in values.items():
+            counts[value] = MOST_PIXELS // sum(values.values()) * share
+        histograms.append(counts)
+    for counts in histograms:
+        check_both(library, step, counts[None])
+
+
 def test_histograms_count_every_value_of_every_channel() -> None:
     picture = noise(37, 53, 3)
     counts = histogram(picture)
@@ -138,6 +154,38 @@ def test_otsus_thresholds_are_opencvs() -> None:
             expected = cv2.threshold(picture, 0, 200, kind | cv2.THRESH_OTSU)[1]
             step = step_of(f"otsu_threshold(max_value=200, inverted={inverted})")
             np.testing.assert_array_equal(run(step, picture), expected)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize(("size", "tiles"), [((120, 160), (8, 8)), ((121, 163), (8, 8)), ((90, 160), (4, 7))])
+def test_local_contrast_is_opencvs_but_for_its_floats(
+    size: tuple[int, int], tiles: tuple[int, int], channels: int
+) -> None:
+    """Where sizes divide evenly, and where one or both do not; colours by way of YCrCb, as users of OpenCV do it."""
+    for limit in (1.0, 2.0, 2.5, 40.0, 0.0):
+        picture = shaped(*size, channels, int(limit * 2))
+        peer = cv2.createCLAHE(limit, tiles)
+        step = step_of(f"clahe(clip_limit={limit}, tiles_x={tiles[0]}, tiles_y={tiles[1]})")
+        made = run(step, picture).astype(int)
+        if channels == 1:
+            difference = np.abs(made - peer.apply(picture))
+            assert (difference > 0).mean() < 0.15
+            assert difference.max() <= (1 if 0 < limit < 40 else 2)
+            assert (difference > 1).mean() < 1e-4
+        else:
+            parts = cv2.cvtColor(picture, cv2.COLOR_BGR2YCrCb)
+            parts[:, :, 0] = peer.apply(np.ascontiguousarray(parts[:, :, 0]))
+            # OpenCV rounds Cr and Cb on the way, and saturates the brightest of colours.
+            difference = np.abs(made - cv2.cvtColor(parts, cv2.COLOR_YCrCb2BGR))
+            assert np.quantile(difference, 0.99) <= 3
+
+
+def test_a_region_beyond_the_picture_counts_its_reflection() -> None:
+    picture = noise(7, 9, 1)
+    padded = np.pad(picture, ((0, 5), (0, 1)), mode="reflect")  # to 12 rows and 10 columns: 6 by 5 regions
+    counts = Regions(9, 7, 5, 6).histograms(picture)
+    parts = [padded[y : y + 2, x : x + 2] for y in range(0, 12, 2) for x in range(0, 10, 2)]
+    assert counts.tolist() == [np.bincount(part.ravel(), minlength=256).tolist() for part in parts]
 
 
 @pytest.mark.parametrize(
