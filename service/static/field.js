@@ -47,7 +47,7 @@ export function makeField(name, rawSchema, definitions, changed) {
     const stays = `it stays ${typeof holds === "object" ? JSON.stringify(holds) : holds}`;
     hint.classList.add("error");
     hint.setAttribute("role", "alert");
-    setText(hint, controls.keeps ? `not taken, ${stays} (Esc brings that back): ${why} ${sample}`.trim() : `not taken, ${stays}: ${why}`);
+    setText(hint, controls.keeps ? `not taken, ${stays} (Esc brings that back): ${[why, sample].filter(Boolean).join(". ")}` : `not taken, ${stays}: ${why}`);
     for (const input of controls.inputs) input.setAttribute("aria-invalid", "true");
     clearTimeout(fading);
     if (controls.keeps) return;
