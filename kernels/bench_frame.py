@@ -29,7 +29,7 @@ class FrameOptions:
 
     frames: int = 60
     runs: int = 3
-    most_s: float = 0.2
+    most_s: float = 0.12
     opencv: bool = True
 
 

@@ -107,7 +107,7 @@ class Options:
     """``repeat`` runs for each way and size, fewer but ``least`` where they would take over ``most_s``."""
 
     repeat: int = 30
-    most_s: float = 0.25
+    most_s: float = 0.2
     least: int = 3
 
 

@@ -123,7 +123,7 @@ def frame(
 ) -> None:  # fmt: skip
     """Time one camera frame through a chain in each memory strategy, beside pageable copies and OpenCV by hand.
 
-    Each way gets a fifth of a second for each run, and as many frames as that holds. Ctrl-C ends it with what was
+    Each way gets an eighth of a second for each run, and as many frames as that holds. Ctrl-C ends it with what was
     measured so far.
     """
     take_folder(ops_dir)

@@ -10,6 +10,10 @@ import pytest
 
 SCRIPT = Path(__file__).parents[1] / "gpu" / "run.sh"
 GPU, COMPARE = "-m tests.benchmarks.bench_gpu --out OUT", "-m tests.benchmarks.bench_compare --out OUT"
+TRANSFER = "-m service bench transfer " + " ".join(
+    f"--{kind} OUT/bench_transfer.{kind}" for kind in ("json", "html", "png")
+)
+FRAME = TRANSFER.replace("transfer", "frame")
 
 
 @pytest.mark.parametrize(
@@ -19,6 +23,8 @@ GPU, COMPARE = "-m tests.benchmarks.bench_gpu --out OUT", "-m tests.benchmarks.b
         (("tests", "-k", "ring"), [], True),
         (("bench",), [GPU], False),
         (("bench", "bench_host", "bench_gpu"), [GPU.replace("gpu", "host"), GPU], False),
+        (("bench", "transfer"), [TRANSFER], False),
+        (("bench", "frame", "bench_host"), [FRAME, GPU.replace("gpu", "host")], False),
         (("compare",), [f"{COMPARE} --memory zero_copy --runs 3"], False),
         (("compare", "--runs", "1"), [f"{COMPARE} --memory zero_copy --runs 3 --runs 1"], False),
     ],
@@ -34,5 +40,5 @@ def test_each_mode_runs_its_programs(
     done = subprocess.run(["bash", SCRIPT, *arguments], env=variables, capture_output=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     lines = asked.read_text().replace(str(out), "OUT").splitlines()
-    assert [line for line in lines if "tests.benchmarks.bench" in line] == benchmarks
+    assert [line for line in lines if "tests.benchmarks.bench" in line or " bench " in line] == benchmarks
     assert any(line.startswith("-m pytest") for line in lines) == tests

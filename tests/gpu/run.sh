@@ -3,7 +3,8 @@
 #
 #   bash tests/gpu/run.sh                          tests, then benchmarks
 #   bash tests/gpu/run.sh tests [PYTEST ARGUMENT…] tests alone
-#   bash tests/gpu/run.sh bench [NAME…]            benchmarks alone (bench_gpu unless named)
+#   bash tests/gpu/run.sh bench [NAME…]            benchmarks alone (bench_gpu unless named); transfer and frame are
+#                                                  pinhole's own: table, JSON, HTML and PNG, under 90 s together on an H200
 #   bash tests/gpu/run.sh sanitize                 every op under compute-sanitizer, where it is installed
 #   bash tests/gpu/run.sh compare [ARGUMENT…]      bench_compare alone: Pinhole on the GPU beside OpenCV + Flask (8 minutes)
 #
@@ -72,7 +73,14 @@ case "$part" in
 esac
 for name in "${names[@]}"; do
     # Not NAME.log: a benchmark may keep its servers' log under that name.
-    python3 -m "tests.benchmarks.$name" --out "$out" "${arguments[@]}" 2>&1 | tee "$out/$name.txt"
+    case "$name" in
+        transfer | frame)
+            files=$out/bench_$name
+            command=(service bench "$name" --json "$files.json" --html "$files.html" --png "$files.png")
+            ;;
+        *) command=("tests.benchmarks.$name" --out "$out" "${arguments[@]}") ;;
+    esac
+    python3 -m "${command[@]}" 2>&1 | tee "$out/$name.txt"
     [ "${PIPESTATUS[0]}" -eq 0 ] || status=1
 done
 
@@ -84,5 +92,11 @@ print(describe({**environment(), "command": "bash tests/gpu/run.sh"}))'
     grep -E '^(FAILED|ERROR) |^=+ (GPU tests skipped|tests skipped)' "$out/tests.log"
     tail -n 1 "$out/tests.log"
 }
-for name in "${names[@]}"; do [ ! -f "$out/$name.md" ] || grep '^|' "$out/$name.md"; done
+for name in "${names[@]}"; do
+    case "$name" in
+        transfer) sed -n '/^## The fastest/,/^## host/p' "$out/$name.txt" | grep '^|' ;;
+        frame) grep '^|' "$out/$name.txt" ;;
+        *) [ ! -f "$out/$name.md" ] || grep '^|' "$out/$name.md" ;;
+    esac
+done
 exit "$status"
