@@ -49,7 +49,7 @@ __device__ void crash(const Picture<CHANNELS>& in, int x, int y, Size, const cra
 def test_a_lost_gpu_ends_the_service_with_a_code_of_its_own(tmp_path: Path) -> None:
     """Nobody sees a frozen picture: the process ends, says why, and a supervisor starts it anew."""
     (tmp_path / "crash.py").write_text(CRASH)
-    cameras = ("--camera", "a=testcard://?size=320x240&fps=30", "--camera", "b=testcard://?size=320x240&fps=30")
+    cameras = ("--camera", "a=testcard://?size=352x288&fps=30", "--camera", "b=testcard://?size=352x288&fps=30")
     with serve("--ops", str(tmp_path), *cameras, "--chain", "a=crash") as server:
         assert server.get("/health/live").status == 200
         answer = server.request("PATCH", "/api/v1/cameras/a/chain/0", {"params": {"now": True}})

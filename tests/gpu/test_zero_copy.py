@@ -69,7 +69,7 @@ def test_the_trace_sees_the_copies_of_the_others(strategy: str, format: PixelFor
 def test_the_cameras_own_count_is_what_the_trace_saw(strategy: str, copied: bool) -> None:
     """From the capture thread to the result, of a camera that runs."""
     device = CudaDevice(memory=strategy)
-    camera = Camera(CameraConfig("card", "testcard://?size=640x480&fps=200", parse_chain(CHAIN)), device)
+    camera = Camera(CameraConfig("card", "testcard://?size=640x480&fps=200&format=BGR8", parse_chain(CHAIN)), device)
     camera.start()
     try:
         lease = camera.wait_newer(20, 10)
