@@ -37,8 +37,6 @@ LEAST_FRAMES = 3
 SLOW_S = 0.5
 QUEUED = 16  # frames launched behind each other, so that a kernel's start does not wait for Python
 
-MIGRATING = ("unified",)  # the memory strategies whose pages move between CPU and GPU by faults
-
 Change = Callable[[Plan], Plan]
 
 
@@ -253,10 +251,8 @@ def on_device(device: Device, case: Case) -> Ready:
 
 
 def from_camera(device: Device, case: Case) -> Ready:
-    """As :func:`on_device`, for frames that a camera writes: the CPU has written to each page of the source before it.
-
-    That is behind the clock. Where pages migrate (managed memory), a frame ends when the CPU has read each page of the
-    result, as only then it is there.
+    """As :func:`on_device`, for frames that a camera writes: before each, the CPU has written to each of its pages and
+    read each of the result's before it, behind the clock, so that managed memory is where it is in life.
     """
     with ExitStack() as stack:
         device.activate()
@@ -264,16 +260,12 @@ def from_camera(device: Device, case: Case) -> Ready:
         ready = _through(stack, lambda: device.make_executor(case.plan, "spin"), case, source, result)
         written, read = source.buffer[:: mmap.PAGESIZE], result.buffer[:: mmap.PAGESIZE]
 
-        def migrated() -> Completion:
-            end: Completion = ready.frame()
-            read.max()
-            return end
-
         def settle(end: Completion) -> None:
             ready.settle(end)
+            read.max()
             written[:] ^= 1
 
-        return Ready(migrated if device.memory in MIGRATING else ready.frame, ready.close, settle)
+        return Ready(ready.frame, ready.close, settle)
 
 
 def opencv_by_hand(case: Case) -> Ready:

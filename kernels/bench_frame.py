@@ -13,12 +13,10 @@ from functools import partial
 
 from kernels.bench import BY_HAND, WayFigures, from_camera, opencv_by_hand, percentile, time_frames
 from kernels.bench_case import Case, NoEquivalentError, Ready
-from kernels.device import MEMORY_STRATEGIES, Device, open_device
+from kernels.device import Device, open_device
 from kernels.errors import DeviceFailedError, DeviceUnavailableError, OutOfMemoryError
 
 BASELINE = "pageable"  # ordinary memory and synchronous copies: where people start from
-MEASURING = ("auto",)  # picks one of the others
-STRATEGIES = tuple(name for name in MEMORY_STRATEGIES if name not in MEASURING)
 
 Open = Callable[[str], tuple[Device, str]]
 

@@ -74,6 +74,17 @@ def keep_on_host(address: int, nbytes: int, device: int) -> None:
         )
 
 
+def prefetch(address: int, nbytes: int, device: int | None, stream: int) -> None:
+    """Let managed memory come to ``device``, None: to the host, in the stream's order.
+
+    CuPy's ``memPrefetchAsync`` cannot name the CPU with CUDA 13 either; see :func:`keep_on_host`.
+    """
+    _call(
+        "cuMemPrefetchAsync", ctypes.c_uint64(address), ctypes.c_size_t(nbytes),
+        ctypes.c_int(_CPU if device is None else device), ctypes.c_void_p(stream),
+    )  # fmt: skip
+
+
 def attach(stream: int, address: int, how: int) -> None:
     """Say that the stream alone (``ATTACH_SINGLE``), or the CPU (``ATTACH_HOST``), uses managed memory from here on."""
     _call(

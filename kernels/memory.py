@@ -203,7 +203,11 @@ class RegisteredMemory(_Owner):
         super().__init__(array.nbytes, ledger)
         self._owner = owner
         self._array: Pixels | None = array
-        self._dev_ptr: int = runtime.pointerGetAttributes(self._ptr).devicePointer
+        try:
+            self._dev_ptr: int = runtime.pointerGetAttributes(self._ptr).devicePointer
+        except runtime.CUDARuntimeError:
+            self.close()
+            raise
 
     @property
     def array(self) -> Pixels:

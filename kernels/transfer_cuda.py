@@ -20,9 +20,17 @@ import numpy as np
 from kernels.bench_cuda import CudaGpu
 from kernels.compiler import compile_cubin
 from kernels.device import CudaDevice, cuda_errors
+from kernels.driver_calls import prefetch
 from kernels.errors import DeviceFailedError, OutOfMemoryError
 from kernels.image import Pixels, align_up
-from kernels.memory import CUDA_ERROR_MEMORY_ALLOCATION, DeviceMemory, Ledger, MappedMemory, PageMemory
+from kernels.memory import (
+    CUDA_ERROR_MEMORY_ALLOCATION,
+    DeviceMemory,
+    Ledger,
+    MappedMemory,
+    PageMemory,
+    RegisteredMemory,
+)
 from kernels.proof import attribute
 from kernels.transfer import POISON, Pattern, Peak, Transfer
 from kernels.transfer_host import free_host_bytes
@@ -35,7 +43,6 @@ MOST_STREAMS = 8
 THREADS = 256
 BLOCKS = 4  # for each multiprocessor: enough loads in flight to fill the link
 _SCRATCH_BYTES = 32 << 20
-_CPU = -1  # cudaCpuDeviceId
 
 # Sixteen bytes a thread, next to each other over a warp: whole lines of 128 bytes. Four loads are on their way at once.
 SOURCE = """
@@ -243,22 +250,19 @@ class CudaHold:
 
         Where ConcurrentManagedAccess is 0 the CPU may touch it only while no kernel runs: every part waits.
         """
-        from cupy.cuda import runtime
-
         stream, pointer, nbytes = self._machine.streams[0], host.ptr, self._nbytes
         prefetched, index = way.how == "prefetch", self._machine.device.index
 
-        def fetch(to: int) -> None:
+        def fetch(to: int | None) -> None:
             if prefetched:
-                with cuda_errors("cudaMemPrefetchAsync"):
-                    runtime.memPrefetchAsync(pointer, nbytes, to, stream.ptr)
+                prefetch(pointer, nbytes, to, stream.ptr)
 
         def into() -> None:
             fetch(index)
             self._by_kernel(pointer, device)
 
         def out() -> None:
-            fetch(_CPU)
+            fetch(None)
             _synchronize(stream)
             int(host.array[:: mmap.PAGESIZE].max())
 
@@ -366,25 +370,11 @@ def _shm(stack: ExitStack, nbytes: int, ledger: Ledger) -> Owned:
 
 def _registered(stack: ExitStack, array: Pixels, ledger: Ledger) -> Owned:
     """Memory that exists already, its pages touched: what is timed is cudaHostRegister alone."""
-    from cupy.cuda import runtime
-
     array[:] = POISON
-    pointer, nbytes = array.ctypes.data, array.nbytes
     began = time.perf_counter()
     with cuda_errors("cudaHostRegister"):
-        runtime.hostRegister(pointer, nbytes, 1 | 2)  # cudaHostRegisterPortable | cudaHostRegisterMapped
-    taken_s = time.perf_counter() - began
-    ledger.add("registered", nbytes)
-
-    def give_back() -> None:
-        ledger.add("registered", -nbytes)
-        with cuda_errors("cudaHostUnregister"):
-            runtime.hostUnregister(pointer)
-
-    stack.callback(give_back)
-    with cuda_errors("cudaPointerGetAttributes"):
-        dev_ptr = int(runtime.pointerGetAttributes(pointer).devicePointer)
-    return Buffer(array, dev_ptr), taken_s
+        memory = stack.enter_context(RegisteredMemory(array, ledger))
+    return Buffer(array, memory.dev_ptr), time.perf_counter() - began
 
 
 def _managed(stack: ExitStack, nbytes: int, ledger: Ledger) -> Owned:
@@ -446,17 +436,19 @@ def absent_kinds(index: int) -> dict[str, str]:
 
 
 def _prefetch_trouble(index: int) -> str | None:
-    """What CUDA says to one page prefetched there and back: the call changed with CUDA 13, and CuPy with it."""
+    """What CUDA says to one page prefetched there and back."""
     from cupy.cuda import runtime
 
     with ExitStack() as stack:
         buffer, _ = _managed(stack, mmap.PAGESIZE, Ledger())
         buffer.array[:] = POISON
         try:
-            with cuda_errors("cudaMemPrefetchAsync"):
-                for place in (index, _CPU):
-                    runtime.memPrefetchAsync(buffer.ptr, mmap.PAGESIZE, place, 0)
+            for place in (index, None):
+                prefetch(buffer.ptr, mmap.PAGESIZE, place, 0)
+                with cuda_errors("cudaDeviceSynchronize"):
                     runtime.deviceSynchronize()
+        except AttributeError as error:
+            return str(error)
         except DeviceFailedError as error:
             if error.sticky:
                 raise

@@ -59,7 +59,7 @@ def size_text(nbytes: int) -> str:
 def about(nbytes: int) -> str:
     """``1.07 GB``: to three digits."""
     for name, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if nbytes >= factor:
+        if nbytes >= 0.9995 * factor:
             return f"{nbytes / factor:.3g} {name}"
     return f"{nbytes} B"
 

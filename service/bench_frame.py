@@ -62,8 +62,7 @@ def remarks(figures: FrameFigures) -> Iterator[str]:
     """What must be known to read the figures, and what there are none of."""
     yield (
         "p50 of one frame, from submit to done, host memory to host memory, waiting with a core; the CPU has written "
-        "to each page of the source before, as a camera does. Where pages migrate (unified), until the CPU has read "
-        "the result's."
+        "to each page of the source before, as a camera does."
     )
     for name, reason in figures.absent.items():
         yield f"Not measured: {name}: {reason}"

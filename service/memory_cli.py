@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import click
 
 from kernels.bench_case import Case, make_case, size_of
-from kernels.bench_frame import STRATEGIES, FrameOptions, measure_frames
-from kernels.device import CudaDevice
+from kernels.bench_frame import FrameOptions, measure_frames
+from kernels.device import MEMORY_STRATEGIES, CudaDevice
 from kernels.errors import DeviceFailedError, DeviceUnavailableError, InputError
 from kernels.formats import pixel_format
 from kernels.memory import sensible_slot_bytes
@@ -111,7 +111,11 @@ def _machines(max_pinned: int, limit: str) -> tuple[list[Machine], str | None]:
     help=f"A chain, or the name of a standard one; default {' and '.join(FRAME_CHAINS)}.",
 )  # fmt: skip
 @click.option(
-    "--memory", "memories", multiple=True, type=click.Choice(STRATEGIES), help="Default: all that this machine has."
+    "--memory",
+    "memories",
+    multiple=True,
+    type=click.Choice(MEMORY_STRATEGIES),
+    help="Default: all that this machine has.",
 )
 @click.option("--frames", type=click.IntRange(min=1), default=60, show_default=True, help="For each way and run.")
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="The median of them counts.")
@@ -132,7 +136,7 @@ def frame(
         _check_files(json_file, html_file, png_file)
     except InputError as error:
         refuse(error)
-    strategies = tuple(dict.fromkeys(memories)) or STRATEGIES
+    strategies = tuple(dict.fromkeys(memories)) or MEMORY_STRATEGIES
     load = LoadMeter()
     steps = runs * len(cases) * (len(strategies) + 1)
     with interruptible() as stop, progress(steps) as say:

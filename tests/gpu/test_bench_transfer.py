@@ -9,8 +9,8 @@ import pytest
 
 from kernels.bench import BY_HAND
 from kernels.bench_case import make_case
-from kernels.bench_frame import STRATEGIES, FrameOptions, measure_frames
-from kernels.device import CudaDevice
+from kernels.bench_frame import FrameOptions, measure_frames
+from kernels.device import MEMORY_STRATEGIES, CudaDevice
 from kernels.formats import BGR8
 from kernels.image import Pixels
 from kernels.proof import attribute
@@ -21,7 +21,7 @@ from kernels.transfer_plan import CUDA_WAYS, Direction, Way, holdings, refusal
 
 pytestmark = pytest.mark.gpu
 
-KINDS = ("host", "pinned", "device", "managed", "registered")
+KINDS = ("host", "pinned", "device", "managed")
 
 
 @pytest.fixture
@@ -164,10 +164,10 @@ def test_managed_memory_that_is_touched_first_is_slower_than_pinned(device: Cuda
 
 
 def test_a_frame_is_timed_in_every_strategy_that_is_offered_here() -> None:
-    figures = measure_frames([make_case("std4", BGR8, 640, 480)], STRATEGIES, FrameOptions(10, 2))
+    figures = measure_frames([make_case("std4", BGR8, 640, 480)], MEMORY_STRATEGIES, FrameOptions(10, 2))
     (one,) = figures.cases
     assert not figures.failure
     assert {"zero_copy", "host", BY_HAND} <= {way for way, found in one.ways.items() if found.p50_us}
-    for way in STRATEGIES:
+    for way in MEMORY_STRATEGIES:
         found = one.ways.get(way)
         assert way in figures.absent or (found is not None and len(found.p50_us) == 2), way

@@ -12,7 +12,8 @@ from typing import Any, cast
 
 import pytest
 
-from kernels.device import CudaDevice
+from kernels import transfer_cuda
+from kernels.device import CudaDevice, cuda_errors
 from kernels.memory import Ledger
 
 
@@ -111,8 +112,9 @@ class Runtime:
         self.called("memset")
         ctypes.memset(pointer, value, nbytes)
 
-    def memPrefetchAsync(self, pointer: int, nbytes: int, device: int, stream: int) -> None:  # noqa: N802
-        self.called(f"memPrefetchAsync {device}")
+    def prefetch(self, pointer: int, nbytes: int, device: int | None, stream: int) -> None:
+        with cuda_errors("cuMemPrefetchAsync"):
+            self.called(f"prefetch {device}")
         assert self._kinds[pointer] == "mallocManaged"
 
     def deviceSynchronize(self) -> None:  # noqa: N802
@@ -165,6 +167,7 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> CudaDevice:
     driver = SimpleNamespace(launchKernel=runtime.launch, CUDADriverError=CudaError)
     monkeypatch.setattr(cupy.cuda, "driver", driver)
     monkeypatch.setattr(cupy.cuda, "function", SimpleNamespace(Module=FakeModule))
+    monkeypatch.setattr(transfer_cuda, "prefetch", runtime.prefetch)
     device = SimpleNamespace(
         index=0, architecture="90", integrated=False, multiprocessors=2, ledger=Ledger(), activate=lambda: None
     )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import mmap
-from typing import Any
 
 import pytest
 
 from kernels.bench import BY_HAND, WayFigures, from_camera
 from kernels.bench_case import make_case
-from kernels.bench_frame import BASELINE, STRATEGIES, FrameCase, FrameOptions, measure_frames
+from kernels.bench_frame import BASELINE, FrameCase, FrameOptions, measure_frames
 from kernels.device import MEMORY_STRATEGIES, Device, HostDevice, NullDevice
 from kernels.errors import DeviceFailedError, DeviceUnavailableError, InputError, OutOfMemoryError
 from kernels.formats import BGR8
@@ -33,8 +32,11 @@ class Opened:
         return found, "asked for"
 
 
-def test_every_strategy_that_a_device_offers_is_tried_but_auto() -> None:
-    assert set(STRATEGIES) == set(MEMORY_STRATEGIES) - {"auto"}
+def test_every_strategy_is_tried_and_what_this_machine_lacks_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernels.device.cuda_absence", lambda index=0: "there is none here")
+    figures = measure_frames(CASES[:1], MEMORY_STRATEGIES, FEW)
+    assert set(figures.absent) == set(MEMORY_STRATEGIES) - {"host"}
+    assert all("there is none here" in reason for reason in figures.absent.values())
     with pytest.raises(InputError):
         measure_frames(CASES, ["nonsense"], FEW)
 
@@ -89,27 +91,18 @@ def test_a_lost_context_ends_the_run_with_its_cause() -> None:
     assert device.ledger.held("host") == 0
 
 
-class Migrating(NullDevice):
-    """Says that its pages move between CPU and GPU."""
-
-    memory = "unified"
-
-
-def test_the_cpu_writes_every_page_of_a_frame_before_it_and_reads_migrated_ones_within_it() -> None:
+def test_the_cpu_writes_every_page_of_a_frame_before_it() -> None:
     case = make_case("sharpen", BGR8, 64, 64)
-    pages = -(-case.plan.source.nbytes // mmap.PAGESIZE)
-    for device, reads in ((NullDevice(), 0), (Migrating(), 1)):
-        seen: list[Any] = []
-        device.on_done = lambda source, result, seen=seen: seen.append(source.buffer[:: mmap.PAGESIZE].copy())
-        ready = from_camera(device, case)
-        for _ in range(3):
-            ready.settle(ready.frame())
-        ready.close()
-        assert len(seen) == 3
-        assert len(seen[0]) == pages
-        assert all((seen[i] != seen[i + 1]).all() for i in range(2)), "each page is another one in each frame"
-        assert ready.frame.__name__ == ("migrated" if reads else "frame")
-        assert device.ledger.held("host") == 0
+    device, seen = NullDevice(), []
+    device.on_done = lambda source, result: seen.append(source.buffer[:: mmap.PAGESIZE].copy())
+    ready = from_camera(device, case)
+    for _ in range(3):
+        ready.settle(ready.frame())
+    ready.close()
+    assert len(seen) == 3
+    assert len(seen[0]) == -(-case.plan.source.nbytes // mmap.PAGESIZE)
+    assert all((seen[i] != seen[i + 1]).all() for i in range(2)), "each page is another one in each frame"
+    assert device.ledger.held("host") == 0
 
 
 def test_savings_are_medians_against_one_another() -> None:

@@ -200,7 +200,7 @@ def test_a_real_run_of_frames_without_a_gpu_has_the_host_beside_opencv(tmp_path:
         (("frame", "--sizes", "8x8,0x7"), "--sizes: 0x7 is not a size"),
         (("frame", "--format", "NV21"), "did you mean 'NV12'?"),
         (("frame", "--chain", "gaussian_blurr"), "did you mean 'gaussian_blur'"),
-        (("frame", "--memory", "auto"), "--memory"),
+        (("frame", "--memory", "managed"), "--memory"),
         (("frame", "--html", "/nowhere/x.html"), "--html: /nowhere/x.html cannot be written"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
