@@ -39,6 +39,7 @@ from service.connection import listen
 from service.doctor import doctor
 from service.health import ask, default_url
 from service.logs import set_up_logging
+from service.machine import size
 from service.ops_cli import list_parameters, ops
 from service.problems import to_json
 from service.server import SIGNALS, Server, check_single_owner, handled_signals
@@ -209,6 +210,9 @@ def announce(url: str, settings: Settings, engine: Engine, reason: str) -> None:
     device = engine.device
     fields = {"url": url, "device": device.name, "memory": device.memory, "cameras": list(engine.cameras)}
     log.info("Pinhole %s on %s; device: %s; memory: %s", version(), url, device.name, reason, extra=fields)
+    if device.max_host_bytes is not None:
+        of = "limits.max_memory_bytes" if settings.limits.max_memory_bytes is not None else "a quarter of the memory"
+        log.info("frames may take up to %s of host memory, all cameras together (%s)", size(device.max_host_bytes), of)
     if not is_loopback(settings.host):
         how = "opened once as /?token=TOKEN" if settings.token is not None else "without a token"
         name = socket.gethostname()

@@ -10,6 +10,7 @@ from importlib.metadata import version as package_version
 from pathlib import Path
 
 from kernels.probe import Answer
+from kernels.strategies import DeviceTraits, refusals
 from service.machine import Check, Status, in_container, size, user_name, who
 
 Ask = Callable[[str], Answer]
@@ -106,10 +107,14 @@ def memory_checks(answers: dict[str, Answer]) -> Iterator[Check]:
     if not has["ManagedMemory"]:
         yield Check("memory", "managed memory", "missing", "not supported by this device")
     elif has["ConcurrentManagedAccess"]:
-        advice = "" if has["Integrated"] else "; on a GPU with memory of its own it pages back and forth: do not use it"
+        advice = "" if has["Integrated"] else "; kept on the host by advice, as it would page back and forth"
         yield Check("memory", "managed memory", "ok", f"supported, also while a kernel runs{advice}")
     else:
         yield Check("memory", "managed memory", "ok", "supported; the CPU may not touch it while a kernel runs")
+    traits = DeviceTraits.of(has, int(gpu.facts["compute_capability"].replace(".", "")), True)
+    for name, reason in refusals(traits).items():
+        if reason is not None:
+            yield Check("memory", f"--memory {name}", "missing", f"the GPU {reason}")
 
 
 def proof_checks(answers: dict[str, Answer]) -> Iterator[Check]:

@@ -125,7 +125,8 @@ def _plan_lines(explanation: Explanation) -> Iterator[str]:
             width, height = one.tile_px
             around = f", {one.compute_overhead:+.1%} computed around them" if one.compute_overhead else ""
             if one.waits_for_rows:
-                yield f"    waits     for {one.waits_for_rows} of {one.reads.picture.height} rows, then works as they come"
+                rows = f"{one.waits_for_rows} of {one.reads.picture.height} rows"
+                yield f"    waits     for {rows}, then works as they come"
             yield f"    works on  {one.pieces} tiles of {width}x{height} px{around}"
             yield f"    takes     {one.shared_bytes} bytes of shared memory a block"
 

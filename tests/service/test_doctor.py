@@ -77,7 +77,15 @@ def test_with_a_gpu_every_kind_of_memory_is_proven() -> None:
     proof = report.to_json()["proof"]
     assert set(proof) == {"cpu", *gpu_checks.MEMORIES}
     assert set(proof.values()) == {84}
-    assert "do not use it" in found(report, "managed memory").found
+    assert "kept on the host" in found(report, "managed memory").found
+    assert not [check for check in report.checks if check.name.startswith("--memory")]
+
+
+def test_what_a_gpu_does_not_offer_is_said_with_the_reason() -> None:
+    lacking = {**FACTS, "attributes": {**FACTS["attributes"], "ManagedMemory": 0, "HostRegisterSupported": 0}}
+    report = examine(lambda kind: with_gpu(kind, gpu=Answer("ok", "GPU of a test", facts=lacking)))
+    assert "no managed memory" in found(report, "--memory unified").found
+    assert "cannot register" in found(report, "--memory registered").found
 
 
 @pytest.mark.parametrize("kind", ["mapped", "chain", "nvrtc"])
