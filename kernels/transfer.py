@@ -104,11 +104,15 @@ class Machine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``repeat`` runs for each way and size, fewer but ``least`` where they would take over ``most_s``."""
+    """``repeat`` runs for each way and size, fewer but ``least`` where they would take over ``most_s``.
+
+    ``peak``: whether the link's is measured too.
+    """
 
     repeat: int = 30
     most_s: float = 0.2
     least: int = 3
+    peak: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +183,9 @@ def measure(
     say: Callable[[str], object] = lambda text: None,
     stop: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.perf_counter,
+    wanted: Callable[[Way], bool] = lambda way: True,
 ) -> Figures:
-    """All ways of all machines for all sizes, one holding of memory at a time.
+    """All wanted ways of all machines for all sizes, one holding of memory at a time.
 
     Blocks for seconds to a minute; ``say`` hears of each way before it is measured, ``stop`` is asked between runs. A
     way that does not fit, or whose memory is not to be had, is skipped with the reason; the others go on.
@@ -188,13 +193,13 @@ def measure(
     figures = Figures()
     run = _Run(figures, options, say, stop, clock)
     try:
-        for machine in machines:
+        for machine in machines if options.peak else ():
             run.check()
             with suppress(OutOfMemoryError):  # somebody took it meanwhile: no fractions then
                 figures.peak = figures.peak or machine.peak()
         for nbytes in sizes:
             for machine in machines:
-                for memory, paired, ways in holdings(machine.ways):
+                for memory, paired, ways in holdings([way for way in machine.ways if wanted(way)]):
                     run.holding(machine, memory, paired, ways, nbytes)
     except _Stopped:
         figures.interrupted = True

@@ -9,6 +9,8 @@ With ``--json`` one object, whose shape is stable (new keys may come, none go wh
 * ``proof``: by kind of memory (cpu, device, mapped, registered_numpy, registered_shm, managed, chain) what the CPU read
   after 42 was doubled: 84, or null where there is none or it failed
 * ``gpu``: what the first GPU says of itself, or null
+* ``recommendation``: ``memory``, the strategy to use, and ``reason``, both from a run of seconds whose ``figures`` they
+  are: a frame's p50 by strategy, GB/s of 10 MB by way; ``memory`` null where nothing could be measured
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from service.machine import Check, camera_checks, limit_checks, permission_check
 from service.version import version
 
 SCHEMA = 1
+ADVICE_S = 30.0  # a start, a compiler's text or three, and five seconds of measuring
 LOOK_S = 10.0  # for what is only looked at; a dead disk or driver may block for ever
 GROUPS = ("machine", "gpu", "memory", "cameras", "permissions", "proof")
 COLORS = {"ok": "green", "missing": None, "todo": "red"}
@@ -41,6 +44,7 @@ class Report:
 
     checks: tuple[Check, ...]
     answers: dict[str, Answer]
+    advice: Answer | None = None  # None where it was not asked for
 
     @property
     def ok(self) -> bool:
@@ -71,11 +75,31 @@ class Report:
                 for name, answer in answers.items()
             },
             "gpu": gpu.facts if gpu.status == "ok" else None,
+            "recommendation": self._recommendation(),
         }
 
+    def _recommendation(self) -> dict[str, Any]:
+        advice = self.advice
+        if advice is None or advice.status != "ok":
+            reason = "nothing was measured" if advice is None else advice.found
+            return {"memory": None, "reason": reason, "figures": {}}
+        return {"memory": advice.facts["memory"], "reason": advice.found, "figures": advice.facts}
 
-def examine(ask: Callable[[str], Answer] = run_probe, look_s: float = LOOK_S) -> Report:
-    """Look at everything; blocks for seconds, at most a minute. Each part has a time limit and may fail by itself."""
+
+def ask_advice(kind: str) -> Answer:
+    """Measure for some seconds, on the GPU or the host alone, in a process of its own; blocks for up to 30 s."""
+    return run_probe(kind, ADVICE_S, arguments=("-m", "kernels.advice"))
+
+
+def examine(
+    ask: Callable[[str], Answer] = run_probe,
+    look_s: float = LOOK_S,
+    advise: Callable[[str], Answer] | None = None,
+) -> Report:
+    """Look at everything; blocks for seconds, at most a minute. Each part has a time limit and may fail by itself.
+
+    ``advise`` is asked last, when nothing else runs, for what to use: of ``gpu``, or of ``host`` where there is none.
+    """
     answers = ask_all(ask)
     parts: dict[str, Callable[[], Iterable[Check]]] = {
         "machine": system_checks,
@@ -86,7 +110,8 @@ def examine(ask: Callable[[str], Answer] = run_probe, look_s: float = LOOK_S) ->
         "proof": lambda: proof_checks(answers),
     }
     checks = [check for group, look in parts.items() for check in _looked(group, look, look_s)]
-    return Report(tuple(sorted(checks, key=lambda check: GROUPS.index(check.group))), answers)
+    advice = None if advise is None else advise("gpu" if answers["gpu"].status == "ok" else "host")
+    return Report(tuple(sorted(checks, key=lambda check: GROUPS.index(check.group))), answers, advice)
 
 
 def _looked(group: str, look: Callable[[], Iterable[Check]], look_s: float) -> list[Check]:
@@ -125,7 +150,16 @@ def render(report: Report) -> str:
                 lines.append(f"  {status}  {check.name:<{width}}  {check.found}")
                 if check.remedy:
                     lines.append(f"  {'':<7}  {'':<{width}}  → {check.remedy}")
+    if report.advice is not None:
+        lines += ["", click.style("recommendation", bold=True), *_recommended(report.advice)]
     return "\n".join(lines)
+
+
+def _recommended(advice: Answer) -> list[str]:
+    if advice.status != "ok":
+        return [f"  none: {advice.found}"]
+    more = [] if advice.facts["memory"] == "host" else ["  your own: pinhole bench frame --chain …, or --memory auto"]
+    return [f"  --memory {advice.facts['memory']}: {advice.found}", *more]
 
 
 @click.command()
@@ -133,9 +167,10 @@ def render(report: Report) -> str:
 def doctor(as_json: bool) -> None:
     """Say what this machine is, whether Pinhole can run here, and what to do about what is missing.
 
-    Doubles 42 in each kind of memory there is and reads it back. Exit code 0 if Pinhole can run here, else 1.
+    Doubles 42 in each kind of memory there is and reads it back; times a frame by each memory strategy for some
+    seconds and recommends one. Exit code 0 if Pinhole can run here, else 1.
     """
-    report = examine()
+    report = examine(advise=ask_advice)
     if as_json:
         click.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False))
     else:

@@ -163,13 +163,16 @@ def test_the_command_prints_json_of_the_documented_shape() -> None:
     done = command("--json")
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
-    assert set(report) == {"schema", "version", "ok", "runs_on", "checks", "proof", "gpu"}
+    assert set(report) == {"schema", "version", "ok", "runs_on", "checks", "proof", "gpu", "recommendation"}
     assert (report["schema"], report["ok"]) == (1, True)
     assert set(report["runs_on"]) == {"backend", "memory", "reason"}
     for check in report["checks"]:
         assert set(check) == {"group", "name", "status", "found", "remedy", "required"}
     assert report["proof"]["cpu"] == 84
-    for key in (*report, *report["runs_on"], *report["checks"][0]):
+    assert set(report["recommendation"]) == {"memory", "reason", "figures"}
+    assert report["recommendation"]["memory"] == "host"
+    assert report["recommendation"]["figures"]["frame"]["p50_us"]["host"] > 0
+    for key in (*report, *report["runs_on"], *report["checks"][0], *report["recommendation"]):
         assert f"``{key}``" in (doctor.__doc__ or ""), f"{key} is not documented"
 
 
@@ -179,6 +182,31 @@ def test_the_command_is_readable_where_there_is_no_terminal() -> None:
     assert "\x1b[" not in done.stdout
     assert "can run here on the CPU" in done.stdout
     assert "42 doubled is 84" in done.stdout
+    last = done.stdout.rstrip().splitlines()[-2:]
+    assert last[0] == "recommendation"
+    assert last[1].startswith("  --memory host: it is what there is: a 1920x1080 BGR8 frame through std4 takes ")
+
+
+def test_what_to_use_is_asked_of_the_gpu_only_where_there_is_one() -> None:
+    asked: list[str] = []
+
+    def advise(kind: str) -> Answer:
+        asked.append(kind)
+        return Answer("ok", "188 µs, 86 % less; staged 210", facts={"memory": "zero_copy"})
+
+    def hangs(kind: str) -> Answer:
+        return Answer("failed", "no answer within 30 s") if kind == "gpu" else PROOF
+
+    for ask in (with_gpu, no_gpu, hangs):
+        report = examine(ask, advise=advise)
+    assert asked == ["gpu", "host", "host"], "a GPU that hangs is not asked again"
+    assert "--memory zero_copy: 188 µs, 86 % less; staged 210" in render(report)
+    plain = report.to_json()["recommendation"]
+    assert (plain["memory"], plain["reason"]) == ("zero_copy", "188 µs, 86 % less; staged 210")
+    failed = examine(with_gpu, advise=lambda kind: Answer("failed", "no answer within 30 s"))
+    assert failed.ok, "it runs all the same"
+    assert failed.to_json()["recommendation"] == {"memory": None, "reason": "no answer within 30 s", "figures": {}}
+    assert "none: no answer within 30 s" in render(failed)
 
 
 def test_b76_a_kernel_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
