@@ -31,6 +31,7 @@ from kernels.memory import (
     PageMemory,
     RegisteredMemory,
 )
+from kernels.numa import preferring
 from kernels.proof import attribute
 from kernels.transfer import POISON, Pattern, Peak, Transfer
 from kernels.transfer_host import free_host_bytes
@@ -127,10 +128,12 @@ class CudaMachine:
     def hold(self, memory: Memory, nbytes: int, paired: bool) -> Iterator[CudaHold]:
         with ExitStack() as stack:
             hosts, taken_s = [], 0.0
-            for _ in range(1 + paired):
-                buffer, seconds = _OWNERS[memory](stack, nbytes, self.device.ledger)
-                hosts.append(buffer)
-                taken_s += seconds
+            with preferring(self.device.numa_node):  # as slots are: the other node's memory is a longer way
+                for _ in range(1 + paired):
+                    buffer, seconds = _OWNERS[memory](stack, nbytes, self.device.ledger)
+                    buffer.array[:] = POISON  # a page comes to be where it is first touched
+                    hosts.append(buffer)
+                    taken_s += seconds
             with cuda_errors("cudaMalloc"):
                 devices = [stack.enter_context(DeviceMemory(nbytes, self.device.ledger)).ptr for _ in hosts]
             stack.callback(self._settle)  # nothing is freed under a copy or kernel that is still running

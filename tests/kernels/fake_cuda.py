@@ -169,6 +169,12 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> CudaDevice:
     monkeypatch.setattr(cupy.cuda, "function", SimpleNamespace(Module=FakeModule))
     monkeypatch.setattr(transfer_cuda, "prefetch", runtime.prefetch)
     device = SimpleNamespace(
-        index=0, architecture="90", integrated=False, multiprocessors=2, ledger=Ledger(), activate=lambda: None
+        index=0,
+        architecture="90",
+        integrated=False,
+        multiprocessors=2,
+        numa_node=None,
+        ledger=Ledger(),
+        activate=lambda: None,
     )
     return cast(CudaDevice, device)
