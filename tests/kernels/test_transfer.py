@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
+import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -45,6 +47,7 @@ from kernels.transfer_plan import (
     size_text,
 )
 from tests.kernels.fake_cuda import Runtime, fake_cuda
+from tests.programs import program
 
 sizes = st.integers(LEAST_BYTES, MOST_BYTES)
 ways = st.sampled_from([*CUDA_WAYS, *HOST_WAYS])
@@ -443,3 +446,43 @@ def test_a_full_shared_memory_is_no_bus_error(monkeypatch: pytest.MonkeyPatch) -
 def test_poison_is_nowhere_a_patterns_first_byte() -> None:
     """So a target that was spoilt is known by its first byte."""
     assert POISON not in (Pattern(1).at(0, 1)[0], Pattern(2).at(0, 1)[0])
+
+
+AS_CPP = """
+#include <cstddef>
+struct uint4 { unsigned x, y, z, w; };
+struct Dim { unsigned x; };
+static Dim blockIdx, threadIdx, blockDim, gridDim;
+#define __global__
+"""
+ALL_THREADS = """
+extern "C" void run(const void* from, void* to, size_t nbytes, unsigned blocks, unsigned threads) {
+  gridDim.x = blocks, blockDim.x = threads;
+  for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x)
+    for (threadIdx.x = 0; threadIdx.x < threads; ++threadIdx.x)
+      pinhole_move((const uint4*)from, (uint4*)to, nbytes);
+}
+"""
+
+
+@pytest.mark.program("c++")
+def test_the_kernels_text_moves_every_byte_once_and_none_beside_them(tmp_path: Path) -> None:
+    """As C++, thread by thread: pieces of words, fewer words than threads, and more than four for each."""
+    text = AS_CPP + transfer_cuda.SOURCE.replace("__restrict__", "") + ALL_THREADS
+    (tmp_path / "move.cpp").write_text(text)
+    library = tmp_path / "move.so"
+    subprocess.run(
+        [program("c++"), "-O1", "-fsanitize=undefined", "-fno-sanitize-recover=undefined", "-shared", "-fPIC", "-o",
+         str(library), str(tmp_path / "move.cpp")],
+        check=True,
+    )  # fmt: skip
+    run = ctypes.CDLL(str(library)).run
+    for nbytes in (1, 15, 16, 17, 4096, 4097 * 16 + 3, 65_536 * 5 + 15):
+        for blocks, threads in ((1, 32), (3, 256)):
+            source, target = np.empty(nbytes + 64, np.uint8), np.full(nbytes + 64, POISON, np.uint8)
+            Pattern(1).fill(source)
+            first = -source.ctypes.data % 16, -target.ctypes.data % 16
+            pointers = source.ctypes.data + first[0], target.ctypes.data + first[1]
+            run(*map(ctypes.c_void_p, pointers), ctypes.c_size_t(nbytes), blocks, threads)
+            assert (target[first[1] : first[1] + nbytes] == source[first[0] : first[0] + nbytes]).all()
+            assert (np.delete(target, slice(first[1], first[1] + nbytes)) == POISON).all(), "no byte beside them"
