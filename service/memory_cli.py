@@ -54,7 +54,7 @@ def outputs(command: F) -> F:
 @click.option("--repeat", type=click.IntRange(min=1), default=30, show_default=True, help="Runs, fewer of slow ways.")
 @click.option(
     "--max-pinned", envvar="PINHOLE_LIMITS__MAX_MEMORY_BYTES", metavar="SIZE",
-    help="At most that much pinned memory; left out: limits.max_memory_bytes, else a quarter of the memory.",
+    help="At most that much pinned memory; else PINHOLE_LIMITS__MAX_MEMORY_BYTES, else a quarter of all memory.",
 )  # fmt: skip
 @outputs
 def transfer(

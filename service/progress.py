@@ -17,5 +17,7 @@ def progress(steps: int, stream: TextIO | None = None) -> Iterator[Callable[[str
     if not stream.isatty():
         yield lambda text: None
         return
-    with click.progressbar(length=steps, file=stream, width=24, show_eta=False, item_show_func=str) as bar:
+    with click.progressbar(
+        length=steps, file=stream, width=24, show_eta=False, item_show_func=lambda text: text or ""
+    ) as bar:
         yield lambda text: bar.update(1, text)

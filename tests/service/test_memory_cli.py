@@ -312,6 +312,7 @@ def test_progress_is_a_bar_on_a_terminal_and_nothing_in_a_pipe() -> None:
             continue
         assert len(figures.results) == 8
         assert "100%" in shown
+        assert "None" not in shown
         assert f"{size_text(8192)} memcpy into fresh memory" in shown
 
 
