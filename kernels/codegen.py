@@ -6,12 +6,20 @@ from collections.abc import Iterator
 from functools import cache
 from importlib import resources
 
-from kernels.cuda_parts import load_tables, op_params, pass_args, pixel_function, state_address
+from kernels.cuda_parts import (
+    as_values,
+    load_tables,
+    op_params,
+    pass_args,
+    pixel_function,
+    state_address,
+    template_types,
+)
 from kernels.cuda_tiles import TileText
 from kernels.op import LocalStatisticOp, PixelOp
 from kernels.plan import PassKind, Plan
 from kernels.source_lines import cuda_text, marked
-from kernels.stages import pass_name, stages, tables_bytes
+from kernels.stages import is_wide, pass_name, stages, tables_bytes
 
 KERNEL_NAME = "frame"
 
@@ -54,7 +62,9 @@ def _kernel(plan: Plan) -> Iterator[str]:
 
 def _ingest(plan: Plan, number: int) -> Iterator[str]:
     one = plan.passes[number]
-    out = plan.pictures[one.last].format.channels
+    out = plan.pictures[one.last].format.pixel_bytes
+    wide = is_wide(plan, 0)
+    px = "WIDE_SEGMENT_PX" if wide else "SEGMENT_PX"
     yield f"const IngestPass pass = {pass_args(plan, number)};"
     yield from load_tables(plan, one)
     for index in range(one.first, one.last):
@@ -71,18 +81,26 @@ def _ingest(plan: Plan, number: int) -> Iterator[str]:
         if stage.op is not None:
             before, after = (plan.pictures[stage.op + k].format.channels for k in (0, 1))
             to = here if before == after else there
+            of, made = (as_values(plan, stage.op, name) for name in (here, to))
             yield f"  // {plan.ops[stage.op].name}"
             yield f"  make_pixels<{before}, {after}>("
-            yield f"      Picture<{before}>{{{here} - (long long)y0 * SEGMENT_PX * {before} - x0 * {before},"
-            yield f"                SEGMENT_PX * {before}, size}},"
-            yield f"      {to}, SEGMENT_PX * {after}, x0, y0, 0, SEGMENT_PX, 0, SEGMENT_ROWS, size,"
+            seen = f"Picture<{template_types(plan, stage.op)}>"
+            yield f"      {seen}{{{of} - (long long)y0 * {px} * {before} - x0 * {before},"
+            yield f"                {px} * {before}, size}},"
+            yield f"      {made}, {px} * {after}, x0, y0, 0, {px}, 0, SEGMENT_ROWS, size,"
             yield f"      {pixel_function(plan, stage.op)});"
             yield "  __syncthreads();"
             if before != after:
                 here, there = there, here
         if stage.tables:
-            channels = plan.pictures[stage.tables[-1] + 1].format.channels
-            yield f"  look_up_rows<{channels}>({here}, table{table});"
+            first, end = stage.tables[0], stage.tables[-1] + 1
+            channels = plan.pictures[end].format.channels
+            if is_wide(plan, first):
+                of, made = as_values(plan, first, here), as_values(plan, end, there)
+                yield f"  look_up_rows_wide<{channels}>({of}, {made}, table{table});"
+                here, there = there, here
+            else:
+                yield f"  look_up_rows<{channels}{f', {px}' if wide else ''}>({here}, table{table});"
             table += 1
     yield f"  return {here};"
     yield "});"

@@ -26,17 +26,17 @@ from kernels.formats import (
     Range,
     yuv_coefficients,
 )
-from kernels.image import ImageView, Pixels
+from kernels.image import VALUE_TYPES, ImageView, Pixels, Values
 from kernels.op import Scratch
 
 BAND_PIXELS = 1 << 16  # times 10 bytes of intermediates: a band stays in the L2 cache
 
 
-def to_working(source: ImageView, out: Pixels, scratch: Scratch) -> None:
+def to_working(source: ImageView, out: Values, scratch: Scratch) -> None:
     """Write the source's pixels into ``out`` as grey or as blue, green, red.
 
-    ``out``: uint8, (H, W) for GRAY8, else (H, W, 3); rows may be padded, pixels not; not overlapping the source.
-    Blocks; allocates nothing of a frame's size; any thread, but one at a time for each ``scratch``.
+    ``out``: uint8, or uint16 of 16 bits, (H, W) of grey, else (H, W, 3); rows may be padded, pixels not; not
+    overlapping the source. Blocks; allocates nothing of a frame's size; any thread, one at a time for each ``scratch``.
 
     Raises:
         InputError: ``out`` is of another shape, type or layout.
@@ -46,9 +46,11 @@ def to_working(source: ImageView, out: Pixels, scratch: Scratch) -> None:
     pixel_strides: tuple[int, ...] = (1,)
     if spec.format.channels == 3:
         shape, pixel_strides = (*shape, 3), (3, 1)
-    if out.shape != shape or out.dtype != np.uint8 or out.strides[1:] != pixel_strides:
+    dtype = np.dtype(VALUE_TYPES[spec.format.depth])
+    pixel_strides = tuple(stride * dtype.itemsize for stride in pixel_strides)
+    if out.shape != shape or out.dtype != dtype or out.strides[1:] != pixel_strides:
         got = f"{out.dtype} {out.shape} with strides {out.strides}"
-        raise InputError("out", f"{got} cannot hold {spec.describe()}", f"uint8 {shape} with pixels side by side")
+        raise InputError("out", f"{got} cannot hold {spec.describe()}", f"{dtype} {shape} with pixels side by side")
     if spec.format.is_yuv:
         _yuv_to_bgr(source, out, scratch)
     elif spec.format is RGB8:

@@ -6,12 +6,25 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from kernels.errors import InputError
 from kernels.formats import yuv_coefficients
-from kernels.geometry import SEGMENT_PX, pieces, radii, shared_bytes, tile_geometry
-from kernels.op import OpParams, of_previous
+from kernels.geometry import pieces, radii, segment_px, shared_bytes, tile_geometry
+from kernels.image import Values
+from kernels.op import OpParams, TableOp, joined, of_previous
 from kernels.plan import PassKind, Plan
-from kernels.stages import OP_BYTES, PASS_BYTES, STATE_AT, params_offset, stages, tile_width_px
+from kernels.stages import (
+    OP_BYTES,
+    PASS_BYTES,
+    STATE_AT,
+    WIDE_TABLE_BYTES,
+    block_bytes,
+    params_offset,
+    stages,
+    tile_width_px,
+    wide_tables,
+)
 
 # The constants of kernels/cuda/*.cuh that decide a launch, beside those of kernels.geometry.
 MAX_STENCILS = 16
@@ -126,7 +139,7 @@ class PlanBlock:
         if tuple(type(values) for values in params) != tuple(op.Params for op in plan.ops):
             got = ", ".join(type(values).__name__ for values in params) or "none"
             raise InputError("params", f"got {got}", ", ".join(op.Params.__name__ for op in plan.ops) or "none")
-        block = bytearray(params_offset(plan, len(plan.ops)))
+        block, wide = bytearray(block_bytes(plan)), wide_tables(plan)
         shared = max(shared_bytes(plan, one, params) for one in plan.passes)
         workers = self._share_blocks(shared, params)
         for index, one in enumerate(plan.passes):
@@ -135,12 +148,21 @@ class PlanBlock:
             for stage in stages(plan, one):
                 if stage.op is not None:
                     self._put(block, stage.op, plan.ops[stage.op].constants(params[stage.op]))
-                if stage.tables:
-                    table = bytes(range(256))
-                    for op_index in stage.tables:
-                        table = table.translate(plan.ops[op_index].constants(params[op_index]))
-                    self._put(block, stage.tables[0], table)
+                if not stage.tables:
+                    continue
+                first = stage.tables[0]
+                table = self._table(stage.tables, params)
+                if first in wide:
+                    # Two bytes an entry, also where they lead to 8 bits.
+                    block[wide[first] : wide[first] + WIDE_TABLE_BYTES] = table.astype(np.uint16).tobytes()
+                else:
+                    self._put(block, first, table.tobytes())
         return Layout(bytes(block), sum(workers), shared)
+
+    def _table(self, indices: tuple[int, ...], params: tuple[OpParams, ...]) -> Values:
+        """One table of all in a row."""
+        ops = [op for index in indices if isinstance(op := self._plan.ops[index], TableOp)]
+        return joined(ops, [params[index] for index in indices], self._plan.pictures[indices[0]].format.depth)
 
     def _put(self, block: bytearray, op: int, constants: bytes) -> None:
         at, most = params_offset(self._plan, op), STATE_AT if op in self._states else OP_BYTES
@@ -177,7 +199,7 @@ class PlanBlock:
         if one.kind is PassKind.STATISTIC:
             return Rows(self._finished[number], 1, 1)
         picture = plan.pictures[one.last]
-        width = SEGMENT_PX if one.kind is PassKind.INGEST else tile_width_px(plan, one)
+        width = segment_px(plan) if one.kind is PassKind.INGEST else tile_width_px(plan, one)
         return Rows(self._finished[number], -(-picture.width // width), picture.height)
 
     def _source(self, number: int) -> tuple[int, int, Rows]:

@@ -12,7 +12,7 @@ from kernels.geometry import BAND_ROWS, pieces, radii, shared_bytes
 from kernels.image import ImageSpec
 from kernels.op import OpKind, OpParams, TemporalOp, of_previous
 from kernels.plan import MAX_HALO_PX, WORD, Pass, PassKind, Plan
-from kernels.stages import pass_name, stages, tile_width_px
+from kernels.stages import pass_name, stages, state_bytes, tile_width_px
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +102,11 @@ def _explain_pass(plan: Plan, number: int, params: tuple[OpParams, ...], fused: 
         in_place = one.kind is PassKind.TILES
         nbytes = plan.source.pixel_bytes
         if in_place and not gathers:
-            nbytes = _covered_px(source, tile, halo) * source.format.channels
+            nbytes = _covered_px(source, tile, halo) * source.format.pixel_bytes
         reads = Traffic("slot", plan.source, nbytes)
     else:
         read_px = source.width * source.height if gathers else _covered_px(source, tile, halo)
-        reads = Traffic("device memory", source, read_px * source.format.channels)
+        reads = Traffic("device memory", source, read_px * source.format.pixel_bytes)
     writes: Traffic | None = Traffic("device memory", result, result.pixel_bytes)
     if one.kind is PassKind.STATISTIC:
         writes = None
@@ -124,7 +124,7 @@ def _explain_pass(plan: Plan, number: int, params: tuple[OpParams, ...], fused: 
         pieces=pieces(plan, one, params),
         shared_bytes=shared_bytes(plan, one, params),
         state_bytes=sum(
-            op.state_bytes(picture.format.channels) * picture.width * picture.height
+            state_bytes(op, picture.format) * picture.width * picture.height
             for op, picture in list(zip(plan.ops, plan.pictures, strict=False))[one.first : one.last]
             if isinstance(op, TemporalOp)
         ),

@@ -52,7 +52,8 @@ class PlaneLayout:
 class PixelFormat:
     """A named pixel format. ``channels`` is 1 (grey) or 3 (blue, green, red) once it is ingested.
 
-    ``is_working``: it lies as ops take it, so that there is nothing to convert.
+    ``is_working``: it lies as ops take it, so that there is nothing to convert. ``depth``: bits of a value, 8 or 16 (in
+    the machine's own order of bytes, over the whole range from 0 to 65535).
     """
 
     name: str
@@ -60,6 +61,17 @@ class PixelFormat:
     channels: int
     is_yuv: bool
     is_working: bool = False
+    depth: int = 8
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a value: 1 or 2."""
+        return self.depth // 8
+
+    @property
+    def pixel_bytes(self) -> int:
+        """Bytes of a pixel once it is ingested."""
+        return self.channels * self.value_bytes
 
     def __str__(self) -> str:
         return self.name
@@ -68,12 +80,23 @@ class PixelFormat:
 BGR8 = PixelFormat("BGR8", (PlaneLayout(1, 1, 3),), channels=3, is_yuv=False, is_working=True)
 RGB8 = PixelFormat("RGB8", (PlaneLayout(1, 1, 3),), channels=3, is_yuv=False)
 GRAY8 = PixelFormat("GRAY8", (PlaneLayout(1, 1, 1),), channels=1, is_yuv=False, is_working=True)
+BGR16 = PixelFormat("BGR16", (PlaneLayout(1, 1, 6),), channels=3, is_yuv=False, is_working=True, depth=16)
+GRAY16 = PixelFormat("GRAY16", (PlaneLayout(1, 1, 2),), channels=1, is_yuv=False, is_working=True, depth=16)
 NV12 = PixelFormat("NV12", (PlaneLayout(1, 1, 1), PlaneLayout(2, 2, 2)), channels=3, is_yuv=True)
 I420 = PixelFormat("I420", (PlaneLayout(1, 1, 1), PlaneLayout(2, 2, 1), PlaneLayout(2, 2, 1)), channels=3, is_yuv=True)
 YUYV = PixelFormat("YUYV", (PlaneLayout(2, 1, 4),), channels=3, is_yuv=True)
 UYVY = PixelFormat("UYVY", (PlaneLayout(2, 1, 4),), channels=3, is_yuv=True)
 
-FORMATS: dict[str, PixelFormat] = {f.name: f for f in (BGR8, RGB8, GRAY8, NV12, I420, YUYV, UYVY)}
+FORMATS: dict[str, PixelFormat] = {f.name: f for f in (BGR8, RGB8, GRAY8, NV12, I420, YUYV, UYVY, GRAY16, BGR16)}
+
+# What a level of 8 bits is in a picture of each depth: white is 255 · 1 or 255 · 257.
+LEVEL = {8: 1, 16: 257}
+
+
+def working_format(channels: int, depth: int) -> PixelFormat:
+    """The format of pictures as ops see them: 1 or 3 channels of 8 or 16 bits."""
+    grey, color = {8: (GRAY8, BGR8), 16: (GRAY16, BGR16)}[depth]
+    return grey if channels == 1 else color
 
 
 def pixel_format(name: str, field: str = "format") -> PixelFormat:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from kernels.image import align_up
 from kernels.op import LocalStatisticOp, MorphologyOp, OpKind, OpParams, SeparableOp
 from kernels.plan import Pass, PassKind, Plan
-from kernels.stages import tables_bytes, tile_width_px
+from kernels.stages import is_wide, tables_bytes, tile_width_px
 
 # The constants of kernels/cuda/*.cuh that decide a launch.
 THREADS = 256
 BAND_ROWS = 16
-SEGMENT_PX, SEGMENT_ROWS = 512, 2
+SEGMENT_PX, WIDE_SEGMENT_PX, SEGMENT_ROWS = 512, 256, 2
 SLACK_ROWS = 3  # a group of four rows may reach beyond a tile
 EGRESS_BYTES = 64 * THREADS  # that a block writes at once
 
@@ -36,12 +36,19 @@ def radii(plan: Plan, one: Pass, params: tuple[OpParams, ...]) -> list[int]:
     return [ops[i].radius(params[i]) for i in range(one.first, one.last) if ops[i].kind is OpKind.STENCIL]
 
 
+def segment_px(plan: Plan) -> int:
+    """How many pixels of a row an ingest takes at once."""
+    return WIDE_SEGMENT_PX if is_wide(plan, 0) else SEGMENT_PX
+
+
 def tile_geometry(plan: Plan, one: Pass, params: tuple[OpParams, ...]) -> TileGeometry:
     """What a pass over tiles holds in shared memory."""
     around = radii(plan, one, params)
     halo = sum(around)
     # Stages work on whole quads of bytes, on either side up to six bytes more than their windows read.
     margin = align_up(halo + 6, 16)
+    if is_wide(plan, one.first):  # one value at a time; whole words of a row all the same
+        margin = align_up(halo, 8)
     width = tile_width_px(plan, one)
     channels = 384 // width
     nbytes = (BAND_ROWS + 2 * halo + SLACK_ROWS) * (width + 2 * margin) * channels
@@ -49,7 +56,11 @@ def tile_geometry(plan: Plan, one: Pass, params: tuple[OpParams, ...]) -> TileGe
     stencils = [i for i in range(one.first, one.last) if plan.ops[i].kind is OpKind.STENCIL]
     for index, radius in zip(stencils, around, strict=True):
         left -= radius
-        if isinstance(plan.ops[index], (SeparableOp, MorphologyOp)):
+        if isinstance(plan.ops[index], (SeparableOp, MorphologyOp)) and is_wide(plan, index):
+            # Sums of 32 bits.
+            columns = (width + 2 * (left + radius)) * plan.pictures[index].format.channels
+            nbytes = max(nbytes, 4 * (BAND_ROWS + 2 * left) * columns)
+        elif isinstance(plan.ops[index], (SeparableOp, MorphologyOp)):
             # Sums of 16 bits; a morphology's values fit there anyway.
             seen = plan.pictures[index].format.channels
             side = align_up(left * seen, 4) + align_up(radius * seen, 4)
@@ -62,7 +73,7 @@ def pieces(plan: Plan, one: Pass, params: tuple[OpParams, ...]) -> int:
     """Into how many pieces a pass cuts its picture: one block works on one at a time."""
     picture = plan.pictures[one.last]
     if one.kind is PassKind.INGEST:
-        return -(-picture.width // SEGMENT_PX) * -(-picture.height // SEGMENT_ROWS)
+        return -(-picture.width // segment_px(plan)) * -(-picture.height // SEGMENT_ROWS)
     if one.kind is PassKind.TILES:
         return -(-picture.width // tile_width_px(plan, one)) * -(-picture.height // BAND_ROWS)
     if one.kind is PassKind.STATISTIC:

@@ -6,6 +6,7 @@ Neither owns memory; owners are in :mod:`kernels.memory`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,12 @@ MAX_SIDE_PX = 16384
 PLANE_ALIGNMENT = 128  # bytes: a line of the link and of the GPU's caches
 
 Pixels = npt.NDArray[np.uint8]
+# Of any depth: uint8, or uint16 in pictures of 16 bits.
+Values = npt.NDArray[Any]
+
+
+# By a format's depth.
+VALUE_TYPES: dict[int, type[np.unsignedinteger[Any]]] = {8: np.uint8, 16: np.uint16}
 
 
 def align_up(value: int, alignment: int) -> int:
@@ -26,11 +33,12 @@ def align_up(value: int, alignment: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What an op sees of a picture: size in pixels, and 1 channel (grey) or 3 (blue, green, red)."""
+    """What an op sees of a picture: size in pixels, 1 channel (grey) or 3 (blue, green, red), 8 or 16 bits a value."""
 
     width: int
     height: int
     channels: int
+    depth: int = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,9 @@ class ImageSpec:
                 )
             if offset < 0:
                 raise InputError("offsets", f"{offset} is negative")
+            if stride % self.format.value_bytes or offset % self.format.value_bytes:
+                reason = f"{stride} at {offset} is no whole number of values of {self.format.depth} bits"
+                raise InputError("strides", reason, f"multiples of {self.format.value_bytes} bytes")
 
     @classmethod
     def make(
@@ -117,10 +128,11 @@ class ImageSpec:
         return sum(layout.row_bytes(self.width) * layout.rows(self.height) for layout in self.format.planes)
 
     def plane_shape(self, index: int) -> tuple[int, ...]:
-        """(rows, groups), or (rows, groups, group_bytes) where a group is more than one byte."""
+        """(rows, groups), or (rows, groups, values of a group) where those are more than one."""
         layout = self.format.planes[index]
         grid = (layout.rows(self.height), layout.groups(self.width))
-        return grid if layout.group_bytes == 1 else (*grid, layout.group_bytes)
+        values = layout.group_bytes // self.format.value_bytes
+        return grid if values == 1 else (*grid, values)
 
     def describe(self) -> str:
         """For people: ``1280x720 NV12 bt709 limited``."""
@@ -160,26 +172,31 @@ class ImageView:
                 f"{buffer.nbytes} bytes cannot hold {self.spec.describe()}",
                 f"{self.spec.nbytes} bytes or more",
             )
+        if self.spec.format.value_bytes > 1 and self.address % self.spec.format.value_bytes:
+            raise InputError("buffer", "starts at an odd address", f"a multiple of {self.spec.format.value_bytes}")
 
     @property
     def address(self) -> int:
         """Where ``buffer`` starts, as the CPU sees it."""
         return self.buffer.ctypes.data
 
-    def plane(self, index: int) -> Pixels:
-        """Plane ``index`` as a writable uint8 array of ``spec.plane_shape(index)``, strided, not copied."""
+    def plane(self, index: int) -> Values:
+        """Plane ``index`` as a writable array of ``spec.plane_shape(index)``, strided, not copied.
+
+        Its values are uint8; uint16 where the format's depth is 16.
+        """
         spec = self.spec
-        layout = spec.format.planes[index]
+        layout, value_bytes = spec.format.planes[index], spec.format.value_bytes
         shape = spec.plane_shape(index)
-        strides = (spec.strides[index], layout.group_bytes, 1)[: len(shape)]
-        view: Pixels = np.ndarray(shape, np.uint8, self.buffer, spec.offsets[index], strides)
+        strides = (spec.strides[index], layout.group_bytes, value_bytes)[: len(shape)]
+        view: Values = np.ndarray(shape, VALUE_TYPES[spec.format.depth], self.buffer, spec.offsets[index], strides)
         return view
 
     @property
-    def planes(self) -> tuple[Pixels, ...]:
+    def planes(self) -> tuple[Values, ...]:
         """All planes, in order."""
         return tuple(self.plane(i) for i in range(len(self.spec.format.planes)))
 
     def packed(self) -> Pixels:
         """A copy of the picture's bytes without padding, plane after plane, (pixel_bytes,) uint8."""
-        return np.concatenate([plane.reshape(plane.shape[0], -1).ravel() for plane in self.planes])
+        return np.concatenate([plane.reshape(plane.shape[0], -1).ravel() for plane in self.planes]).view(np.uint8)

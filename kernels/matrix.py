@@ -16,8 +16,10 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from kernels.image import Pixels
+from kernels.formats import LEVEL
+from kernels.image import Values
 from kernels.op import OpKind, P, PixelOp, Scratch
+from kernels.wide_cpu import mixed
 
 UNIT = 1024
 MAX_FACTOR = 16  # OpenCV counts in 16 bits up to 32
@@ -33,18 +35,20 @@ struct NAME_params {
   int rows[3][4];  // blue, green, red of the result from blue, green, red and 1; in 1/1024
 };
 
-template <int CHANNELS>
-__device__ __forceinline__ void NAME(const Picture<CHANNELS>& in, int x, int y, Size, const NAME_params& p,
-                                     uint8* out) {
-  const uint8* from = in.at(x, y);
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void NAME(const Picture<CHANNELS, Value>& in, int x, int y, Size, const NAME_params& p,
+                                     Value* out) {
+  const Value* from = in.at(x, y);
   if constexpr (CHANNELS == 1) {
     out[0] = from[0];
   } else {
-    const int blue = from[0], green = from[1], red = from[2];
+    typedef typename Depth<Value>::Sum Sum;
+    const Sum blue = from[0], green = from[1], red = from[2];
 #pragma unroll
     for (int c = 0; c < 3; ++c) {
-      const int sum = p.rows[c][0] * blue + p.rows[c][1] * green + p.rows[c][2] * red + p.rows[c][3];
-      out[c] = min(max((sum + 512) >> 10, 0), 255);
+      const Sum mixed = p.rows[c][0] * blue + p.rows[c][1] * green + p.rows[c][2] * red;
+      const Sum sum = mixed + (Sum)p.rows[c][3] * Depth<Value>::LEVEL;
+      out[c] = min(max((sum + 512) >> 10, (Sum)0), (Sum)Depth<Value>::MOST);
     }
   }
 }
@@ -55,6 +59,7 @@ class MatrixOp(PixelOp[P]):
     """A point op on colours: ``(Σ rows[c]·(blue, green, red, 1) + 512) >> 10``, saturated; grey passes unchanged."""
 
     kind = OpKind.POINT
+    takes_16_bit = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -67,9 +72,12 @@ class MatrixOp(PixelOp[P]):
     def constants(self, params: P) -> bytes:
         return self.rows(params).tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: P, scratch: Scratch) -> None:
         if src.ndim == 2:
             np.copyto(dst, src)
+            return
+        if src.dtype == np.uint16:
+            mixed(src, dst, self.rows(params) * (1, 1, 1, LEVEL[16]) / UNIT, scratch)
             return
         rows = self.rows(params).astype(np.float32) / UNIT
         rows[:, 3] += 1 / (2 * UNIT)

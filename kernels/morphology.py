@@ -7,7 +7,7 @@ from abc import abstractmethod
 import cv2
 import numpy as np
 
-from kernels.image import Pixels
+from kernels.image import Values
 from kernels.op import MorphologyOp, P, Scratch
 from kernels.stencil_cpu import bands
 
@@ -17,6 +17,8 @@ _BAND_VALUES = 1 << 19  # bytes: a band stays in the L2 cache, and what it share
 class SquareOp(MorphologyOp[P]):
     """A morphology op of one or two steps whose parameters give the width of its square window."""
 
+    takes_16_bit = True
+
     @abstractmethod
     def ksize(self, params: P) -> int:
         """Width of the window in pixels, odd."""
@@ -24,7 +26,7 @@ class SquareOp(MorphologyOp[P]):
     def step_radius(self, params: P) -> int:
         return self.ksize(params) // 2
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: P, scratch: Scratch) -> None:
         # OpenCV leaves out what lies beyond the border: as reflect-101, whose values the window holds anyway.
         window = np.ones((self.ksize(params), self.ksize(params)), np.uint8)
         first, *others = (cv2.erode if step == "min" else cv2.dilate for step in self.steps)
@@ -34,12 +36,12 @@ class SquareOp(MorphologyOp[P]):
         # In bands, each with what the second window reads: in place OpenCV would copy the whole picture.
         (second,) = others
         height, radius = len(src), self.step_radius(params)
-        rows = max(1, min(height, _BAND_VALUES // src[0].size))
+        rows = max(1, min(height, _BAND_VALUES // src[0].nbytes))
         for band, read, _ in bands(height, 2 * radius, rows):
-            made = scratch.array("morphology.first", src[read].shape, np.uint8)
+            made = scratch.array("morphology.first", src[read].shape, src.dtype)
             first(src[read], window, dst=made)
             top, bottom = max(band.start - radius, 0), min(band.stop + radius, height)
             between = made[top - read.start : bottom - read.start]
-            again = scratch.array("morphology.second", between.shape, np.uint8)
+            again = scratch.array("morphology.second", between.shape, src.dtype)
             second(between, window, dst=again)
             np.copyto(dst[band], again[band.start - top : band.stop - top])

@@ -1,7 +1,8 @@
 """What an operation is: parameters, a CUDA form and a CPU form, all in one file of :mod:`kernels.ops`.
 
-An op object is stateless; one instance serves every camera. Its result is defined exactly (see DESIGN.md): 8 bit in,
-8 bit out, round half up, saturate, border reflect-101. How its CUDA form looks depends on the base class it takes:
+An op object is stateless; one instance serves every camera. Its result is defined exactly (see DESIGN.md): round half
+up, saturate, border reflect-101, and as many bits out as in, 8 or, where the op says so, 16. How its CUDA form looks
+depends on the base class it takes:
 
 * :class:`TableOp` — point op on single values: a 256-entry table, the same bytes on CPU and GPU.
 * :class:`SeparableOp` — symmetric stencil with integer taps, the same along both axes.
@@ -18,7 +19,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import cv2
@@ -27,7 +30,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 
-from kernels.image import NO_STAMP, Pixels, Shape, Stamp
+from kernels.image import NO_STAMP, Pixels, Shape, Stamp, Values
 from kernels.local_tables import Regions, histogram, look_up_between
 from kernels.params import step_for
 
@@ -103,6 +106,9 @@ class Op(ABC, Generic[P]):
     name: ClassVar[str]
     kind: ClassVar[OpKind]
     Params: type[P]
+    # True: pictures of 16 bits too. Values are then uint16 (``Value`` in CUDA), and what parameters give in levels of
+    # 8 bits counts 257 each. Other ops need ``levels`` before them in the chain.
+    takes_16_bit: ClassVar[bool] = False
 
     @property
     def summary(self) -> str:
@@ -110,10 +116,11 @@ class Op(ABC, Generic[P]):
         return (type(self).__doc__ or "").strip().split("\n")[0]
 
     def output(self, source: Shape, params: P) -> Shape:
-        """What the op makes of a picture: the same size and channels, unless it says otherwise.
+        """What the op makes of a picture: the same size, channels and depth, unless it says otherwise.
 
-        Never fails; sides are 1 to ``MAX_SIDE_PX``. Only a ``GATHER`` may change the size, and only the source's
-        channels decide on the result's: the CUDA text is the same for all sizes and parameters.
+        Never fails; sides are 1 to ``MAX_SIDE_PX``. Only a ``GATHER`` may change the size, only a ``TableOp`` the
+        depth, and only the source's channels and depth decide on the result's: the CUDA text is the same for all sizes
+        and parameters.
         """
         return source
 
@@ -131,15 +138,16 @@ class Op(ABC, Generic[P]):
         """The parameters as the CUDA form reads them, at most 1024 bytes; a frame sees one whole set."""
 
     @abstractmethod
-    def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: P, scratch: Scratch) -> None:
         """The op on the CPU: (H, W) or (H, W, 3) uint8 in and, as ``output`` says, out; distinct buffers, from 1x1.
 
-        Blocks; must not allocate anything of a frame's size (take row bands from ``scratch``).
+        uint16 in pictures of 16 bits, for an op that takes them. Blocks; must not allocate anything of a frame's size
+        (take row bands from ``scratch``).
         """
 
 
 class TableOp(Op[P]):
-    """A point op on single 8-bit values: the table *is* the op, so CPU and GPU agree exactly."""
+    """A point op on single values: the table *is* the op, so CPU and GPU agree exactly."""
 
     kind = OpKind.POINT
 
@@ -147,14 +155,50 @@ class TableOp(Op[P]):
     def table(self, params: P) -> Pixels:
         """(256,) uint8: the result for each input value."""
 
+    def table_16(self, params: P) -> Values:
+        """(65536,) uint16, or uint8 if the op makes 8 bits of 16: the result for each value of 16 bits."""
+        raise NotImplementedError(f"{self.name} takes 8 bits")
+
     def radius(self, params: P) -> int:
         return 0
 
     def constants(self, params: P) -> bytes:
         return self.table(params).tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: P, scratch: Scratch) -> None:
-        cv2.LUT(src, self.table(params), dst=dst)
+    def run_cpu(self, src: Values, dst: Values, params: P, scratch: Scratch) -> None:
+        look_up(src, table_of(self, params, 8 * src.itemsize), dst)
+
+
+def table_of(op: TableOp[Any], params: OpParams, depth: int) -> Values:
+    """The op's table for values of that depth."""
+    return op.table(params) if depth == 8 else _table_16(op, params)
+
+
+# Kept, as each takes up to a millisecond to make.
+@lru_cache(maxsize=32)
+def _table_16(op: TableOp[Any], params: OpParams) -> Values:
+    return op.table_16(params)
+
+
+def joined(ops: Sequence[TableOp[Any]], params: Sequence[OpParams], depth: int) -> Values:
+    """One table for all of some in a row, the first of which is given values of that depth."""
+    table = table_of(ops[0], params[0], depth)
+    for op, values in zip(ops[1:], params[1:], strict=True):
+        table = table_of(op, values, 8 * table.itemsize)[table]
+    return table
+
+
+_BAND_VALUES = 1 << 15  # times 8 bytes of indices: a band stays in the L2 cache
+
+
+def look_up(src: Values, table: Values, dst: Values) -> None:
+    """Fill ``dst`` with the table's entry for each value; (256,) for uint8, (65536,) for uint16."""
+    if src.dtype == np.uint8:
+        cv2.LUT(src, table, dst=dst)
+        return
+    rows = max(1, _BAND_VALUES // src[0].size)
+    for top in range(0, len(src), rows):
+        np.take(table, src[top : top + rows], out=dst[top : top + rows], mode="clip")
 
 
 class TemporalOp(Op[P]):
@@ -165,7 +209,8 @@ class TemporalOp(Op[P]):
     NAME_state<CHANNELS>& state, bool first, int x, int y, Size size, const NAME_params& p, uint8* out)``: ``in`` are
     the channels of pixel (x, y); at the ``first`` frame the state holds nothing. What is remembered outlives changes
     of parameters; with another size, format or chain it starts anew. ``run_cpu`` keeps it in arrays of ``scratch``,
-    which is the op's own.
+    which is the op's own. An op that takes 16 bits is ``template <int CHANNELS, class Value>``, its state too (with
+    uint8 for ``Value`` by default), with ``const Value* in`` and ``Value* out``.
     """
 
     kind = OpKind.TEMPORAL
@@ -173,7 +218,7 @@ class TemporalOp(Op[P]):
 
     @abstractmethod
     def state_bytes(self, channels: int) -> int:
-        """Bytes that are remembered of each pixel of a picture with so many channels, on the device."""
+        """Bytes that are remembered of each pixel of so many channels, on the device; twice as many of 16 bits."""
 
     def radius(self, params: P) -> int:
         return 0
@@ -282,7 +327,8 @@ class SeparableOp(Op[P]):
     unchanged. An op that makes something else of that sum has a ``cuda_source``: it defines ``struct NAME_params``,
     which starts with ``Taps taps`` and goes on with the layout of ``finish_constants()``, and
     ``__device__ int NAME(uint32 sum, int centre, const NAME_params& p)``, where ``centre`` is the value (0–255) in the
-    window's middle; the return value is saturated to 0–255. The sum of the taps is then at most 256.
+    window's middle; the return value is saturated to 0–255. The sum of the taps is then at most 256. An op that takes
+    16 bits is ``template <class Value = uint8>``; sums are then below 2^32.
     """
 
     kind = OpKind.STENCIL
@@ -333,7 +379,8 @@ class WindowOp(Op[P]):
     ``template <class At> __device__ int NAME(At at, const NAME_params& p)``, where
     ``at(dx, dy)`` is the value (0–255) of the same channel at that offset in pixels, border reflect-101, |dx| and
     |dy| at most the radius; the return value is saturated to 0–255. ``fixed_radius`` is the window's radius where it
-    does not depend on parameters (the window then stays in registers: keep dx and dy constant), else 0.
+    does not depend on parameters (the window then stays in registers: keep dx and dy constant), else 0. Of 16 bits
+    ``At::Sum`` holds sums of more than 2^15 values, and ``At::LEVEL`` is 257, else 1.
     """
 
     kind = OpKind.STENCIL
@@ -356,6 +403,8 @@ class PixelOp(Op[P]):
     const NAME_params& p, uint8* out)``, which writes the channels of pixel (x, y) of the result, ``size`` pixels large,
     to ``out``; ``in.at(x, y)`` is where the channels of a pixel of the source lie. A ``POINT`` reads pixel (x, y) only,
     a ``STENCIL`` up to its radius around it, outside the picture the reflection, a ``GATHER`` any inside ``in.size``.
+    An op that takes 16 bits is ``template <int CHANNELS, class Value>`` on ``const Picture<CHANNELS, Value>& in`` and
+    ``Value* out``; ``Depth<Value>`` says what it may need (pixel.cuh).
     """
 
     cuda_source: ClassVar[str]

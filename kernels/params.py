@@ -12,7 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from kernels.image import Pixels
+from kernels.formats import LEVEL
+from kernels.image import Values
 
 MAX_LIST_DEPTH = 3
 _COLOR = re.compile(r"#[0-9a-f]{6}")
@@ -45,9 +46,10 @@ def grey(color: Color) -> int:
     return (3735 * blue + 19235 * green + 9798 * red + (1 << 14)) >> 15
 
 
-def fill_of(color: Color, picture: Pixels) -> tuple[int, ...]:
-    """The colour as the channels of (H, W) or (H, W, 3) pixels."""
-    return (grey(color),) if picture.ndim == 2 else bgr(color)
+def fill_of(color: Color, picture: Values) -> tuple[int, ...]:
+    """The colour as the channels of (H, W) or (H, W, 3) pixels, 8 or 16 bits each."""
+    level = LEVEL[8 * picture.itemsize]
+    return tuple(value * level for value in ((grey(color),) if picture.ndim == 2 else bgr(color)))
 
 
 def _checked_odd(value: int) -> int:

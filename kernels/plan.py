@@ -8,7 +8,7 @@ from enum import Enum
 
 from kernels.chain import Chain, Step
 from kernels.errors import InputError
-from kernels.formats import BGR8, GRAY8, I420, NV12, Matrix, PixelFormat, Range
+from kernels.formats import GRAY8, I420, NV12, Matrix, PixelFormat, Range, working_format
 from kernels.image import PLANE_ALIGNMENT, ImageSpec, Shape, align_up
 from kernels.op import OpKind, OpParams
 from kernels.registry import AnyOp
@@ -44,9 +44,10 @@ class Pass:
 class Plan:
     """What a chain becomes for one source: everything but the parameter values.
 
-    ``source`` is the slot's native picture. ``pictures`` are the interleaved 8-bit pictures before and after each op
-    (BGR8 or GRAY8, rows aligned to ``PLANE_ALIGNMENT``); only those between two passes exist in device memory.
-    ``result`` is what leaves, packed: the last of them, or its luma (GRAY8), or I420 or NV12 of it.
+    ``source`` is the slot's native picture. ``pictures`` are the interleaved pictures before and after each op (BGR8 or
+    GRAY8, or BGR16 or GRAY16 until ``levels``; rows aligned to ``PLANE_ALIGNMENT``); only those between two passes
+    exist in device memory. ``result`` is what leaves, packed: the last of them, or of 8 bits its luma (GRAY8), or I420
+    or NV12 of it.
     """
 
     source: ImageSpec
@@ -78,13 +79,13 @@ class Plan:
 
 
 def make_plan(chain: Chain, source: ImageSpec, target: PixelFormat | None = None) -> Plan:
-    """The plan of a chain for a source; never fails for a valid chain and specification without a target.
+    """The plan of a chain for a source; never fails for a valid chain and a source of 8 bits without a target.
 
-    ``target`` is the result's format: None for what the chain makes of it (BGR8 or GRAY8), or GRAY8, I420 or NV12,
-    which are BT.601 with full range, as JPEG has it.
+    ``target`` is the result's format: None for what the chain makes of it, or GRAY8, I420 or NV12, which are BT.601
+    with full range, as JPEG has it; of 16 bits, v / 257 is taken, rounded.
 
     Raises:
-        InputError: the target is none of these.
+        InputError: the target is none of these, or an op that takes 8 bits only would be given 16.
     """
     pictures = _pictures(chain.steps, source)
     made = pictures[-1]
@@ -93,7 +94,7 @@ def make_plan(chain: Chain, source: ImageSpec, target: PixelFormat | None = None
         raise InputError("target", f"{format} cannot be made of {made.format}", f"{made.format}, GRAY8, I420, NV12")
     result = ImageSpec.make(format, made.width, made.height, matrix=Matrix.BT601, range=Range.FULL)
     if not format.is_yuv:
-        result = _picture(Shape(made.width, made.height, format.channels), 1)
+        result = _picture(Shape(made.width, made.height, format.channels, format.depth), 1)
     plan = Plan(source, pictures, result, tuple(step.op for step in chain.steps), ())
     return replace(plan, passes=_passes(plan, True))
 
@@ -135,7 +136,8 @@ def _passes(plan: Plan, fuse: bool, ingest: bool = True) -> tuple[Pass, ...]:
 
     What counts is the largest window that an op's parameters may ask for: a slider never changes the passes. A gather
     may read any row, so it starts a pass; what follows is computed from its pixels around the tile as well. So does a
-    global op, behind a pass for its statistic, and behind a temporal op a stencil.
+    global op, behind a pass for its statistic, and behind a temporal op a stencil. Stencils of 8 and of 16 bits share
+    no pass: their tiles lie differently.
     """
     ops = plan.ops
     passes: list[Pass] = []
@@ -148,6 +150,8 @@ def _passes(plan: Plan, fuse: bool, ingest: bool = True) -> tuple[Pass, ...]:
     for index in range(passes[0].last if passes else 0, len(ops)):
         op = ops[index]
         radius = op.max_radius if op.kind is OpKind.STENCIL else 0
+        if radius and passes and plan.pictures[index].format.depth != plan.pictures[passes[-1].first].format.depth:
+            room = -1
         if fuse and op.kind not in (OpKind.GATHER, OpKind.GLOBAL) and halo + radius <= room:
             passes[-1] = replace(passes[-1], last=index + 1)
             halo += radius
@@ -169,14 +173,17 @@ def _passes(plan: Plan, fuse: bool, ingest: bool = True) -> tuple[Pass, ...]:
 
 
 def _pictures(steps: Sequence[Step], source: ImageSpec) -> tuple[ImageSpec, ...]:
-    shapes = [Shape(source.width, source.height, source.format.channels)]
-    for step in steps:
+    shapes = [Shape(source.width, source.height, source.format.channels, source.format.depth)]
+    for place, step in enumerate(steps):
+        if shapes[-1].depth == 16 and not step.op.takes_16_bit:
+            which = f"{step.op.name}, operation {place + 1} of {len(steps)}, takes pictures of 8 bits"
+            raise InputError(f"ops[{place}]", f"{which} and is given 16", "levels before it makes 8 of them")
         shapes.append(step.op.output(shapes[-1], step.params))
     return tuple(_picture(shape, PLANE_ALIGNMENT) for shape in shapes)
 
 
 def _picture(shape: Shape, row_alignment: int) -> ImageSpec:
-    format = GRAY8 if shape.channels == 1 else BGR8
+    format = working_format(shape.channels, shape.depth)
     return ImageSpec.make(format, shape.width, shape.height, row_alignment=row_alignment)
 
 

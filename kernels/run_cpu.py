@@ -11,16 +11,17 @@ import numpy as np
 from kernels.color_cpu import to_planes, to_working
 from kernels.device import Completion, DoneNow
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
-from kernels.image import NO_STAMP, ImageView, Pixels, Stamp
-from kernels.op import OpKind, OpParams, Scratch, TableOp
+from kernels.image import NO_STAMP, ImageView, Stamp, Values
+from kernels.op import OpKind, OpParams, Scratch, TableOp, look_up, table_of
 from kernels.plan import Plan
+from kernels.wide_cpu import narrow
 
 
 class CpuExecutor:
     """One plan over at most two buffers, allocated here; see :class:`kernels.device.Executor`.
 
-    The first op reads a BGR8 or GRAY8 source where it lies, the last op writes where the result lies, an empty chain
-    ingests straight into the result. Source and result may not overlap.
+    The first op reads a source that needs no conversion where it lies, the last op writes where the result lies, an
+    empty chain ingests straight into the result. Source and result may not overlap.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -37,7 +38,7 @@ class CpuExecutor:
             buffers = [np.empty(nbytes, np.uint8) for nbytes in sizes]
         except MemoryError:
             raise OutOfMemoryError("host memory", sum(sizes), None, "use smaller pictures or fewer cameras") from None
-        self._between: list[Pixels] = [ImageView(spec, buffers[i % 2]).plane(0) for i, spec in enumerate(between)]
+        self._between: list[Values] = [ImageView(spec, buffers[i % 2]).plane(0) for i, spec in enumerate(between)]
         self._scratch = Scratch()
         # What an op remembers is its own, also where it comes twice.
         remembering = (OpKind.TEMPORAL, OpKind.GLOBAL)
@@ -67,14 +68,16 @@ class CpuExecutor:
             else:
                 current = source.plane(0)
             steps = zip(self.plan.ops, params, targets, self._scratches, self._goes_on, strict=True)
-            table: Pixels | None = None
+            table: Values | None = None
             for op, values, target, scratch, goes_on in steps:
                 call = op.name
                 if isinstance(op, TableOp) and (goes_on or table is not None):
-                    table = op.table(values) if table is None else op.table(values)[table]
+                    depth = 8 * (current if table is None else table).itemsize
+                    made = table_of(op, values, depth)
+                    table = made if table is None else made[table]
                     if goes_on:
                         continue
-                    cv2.LUT(current, table, dst=target)
+                    look_up(current, table, target)
                     table = None
                 else:
                     scratch.stamp = stamp
@@ -83,6 +86,10 @@ class CpuExecutor:
                 current = target
             if self.plan.converts:
                 call = "egress"
+                if current.dtype == np.uint16:
+                    eight = self._scratch.array("egress", current.shape, np.uint8)
+                    narrow(current, eight)
+                    current = eight
                 to_planes(current, result, self._scratch)
         except cv2.error as error:
             raise DeviceFailedError(f"OpenCV ({call})", error.code, error.func, False, error.err.strip()) from error

@@ -30,7 +30,7 @@ from kernels.local_tables import MAX_GRID
 from kernels.memory import DeviceMemory, HostMemory
 from kernels.op import MAX_TEXT_BYTES, MAX_TEXTS, LocalStatisticOp, OpParams, StatisticOp, TemporalOp
 from kernels.plan import PassKind, Plan, by_copies
-from kernels.stages import params_offset, text_ops
+from kernels.stages import block_bytes, state_bytes, text_ops
 
 if TYPE_CHECKING:
     from kernels.device import CudaDevice
@@ -119,17 +119,17 @@ class CudaExecutor:
         from cupy.cuda import runtime
 
         plan = self._plan
-        block_bytes = params_offset(plan, len(plan.ops))
+        nbytes_of_block = block_bytes(plan)
         counters = [
             1 if one.kind is PassKind.STATISTIC else -(-plan.pictures[one.last].height // BAND_ROWS)
             for one in plan.passes
         ]
         counter_bytes = 4 * (1 + sum(counters))
-        self._frame.plan = self._device_memory(align_up(block_bytes, 256) + counter_bytes)
-        self._frame.tickets = self._frame.plan + align_up(block_bytes, 256)
+        self._frame.plan = self._device_memory(align_up(nbytes_of_block, 256) + counter_bytes)
+        self._frame.tickets = self._frame.plan + align_up(nbytes_of_block, 256)
         with cuda_errors("cudaMemset"):
             runtime.memsetAsync(self._frame.tickets, 0, counter_bytes, self._stream.ptr)
-        self._staged = self._device.allocate_pinned(block_bytes)
+        self._staged = self._device.allocate_pinned(nbytes_of_block)
         self._memory.append(self._staged)
         finished = [self._frame.tickets + 4 * (1 + sum(counters[:i])) for i in range(len(counters))]
         scratch: dict[int, int] = {}
@@ -140,7 +140,7 @@ class CudaExecutor:
         for index, (op, picture) in enumerate(zip(plan.ops, plan.pictures, strict=False)):
             channels = picture.format.channels
             if isinstance(op, TemporalOp):
-                nbytes = picture.width * picture.height * op.state_bytes(channels)
+                nbytes = picture.width * picture.height * state_bytes(op, picture.format)
             elif isinstance(op, StatisticOp):
                 nbytes = 256 * channels * 9 + 4  # statistic.cuh
             elif isinstance(op, LocalStatisticOp):

@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from kernels.image import MAX_SIDE_PX, Pixels
+from kernels import wide_cpu
+from kernels.formats import LEVEL
+from kernels.image import MAX_SIDE_PX, Values
 from kernels.op import Scratch
 from kernels.params import Color, bgr, fill_of, grey
 
@@ -75,7 +77,9 @@ class Sampling:
     def constants(self) -> bytes:
         """As the CUDA form reads them."""
         codes = np.array((_INTERPOLATIONS[self.interpolation][0], _BORDERS[self.border][0]), np.int32)
-        return codes.tobytes() + bytes((*bgr(self.fill), grey(self.fill)))
+        fill = np.array((*bgr(self.fill), grey(self.fill)), np.uint8)
+        wide = fill.astype(np.uint16) * LEVEL[16]
+        return codes.tobytes() + fill.tobytes() + wide.astype(np.uint16).tobytes()
 
 
 @dataclass(slots=True)
@@ -90,7 +94,7 @@ _maps_of: WeakKeyDictionary[Scratch, dict[str, _Maps]] = WeakKeyDictionary()
 
 
 def sample(
-    op: str, parameters: Hashable, points: PointsOf, src: Pixels, dst: Pixels, sampling: Sampling, scratch: Scratch
+    op: str, parameters: Hashable, points: PointsOf, src: Values, dst: Values, sampling: Sampling, scratch: Scratch
 ) -> None:
     """Fill ``dst`` with what ``src`` holds at the points.
 
@@ -111,13 +115,17 @@ def sample(
     if not found:
         _fill_map(pixels, fractions, points, src, sampling)
     maps[name] = key
+    if src.dtype == np.uint16:
+        border, fill = _BORDERS[sampling.border][1], fill_of(sampling.fill, src)
+        wide_cpu.remap(src, pixels, fractions, dst, border, fill, scratch)
+        return
     cv2.remap(
         src, pixels, fractions, _INTERPOLATIONS[sampling.interpolation][1], dst=dst,
         borderMode=_BORDERS[sampling.border][1], borderValue=fill_of(sampling.fill, src),
     )  # fmt: skip
 
 
-def _fill_map(pixels: Any, fractions: Any, points: PointsOf, src: Pixels, sampling: Sampling) -> None:
+def _fill_map(pixels: Any, fractions: Any, points: PointsOf, src: Values, sampling: Sampling) -> None:
     """The points as OpenCV's maps have them: whole pixels in 16 bits, which far points are brought into."""
     height, width = pixels.shape[:2]
     rows = max(1, _BAND_POINTS // width)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernels.op import OpKind, StatisticOp, TableOp, TextOp
+from kernels.formats import PixelFormat
+from kernels.op import OpKind, StatisticOp, TableOp, TemporalOp, TextOp
 from kernels.plan import Pass, PassKind, Plan
 
 # The block (flow.cuh): passes, then ops.
 PASS_BYTES = 256
 OP_BYTES = 1024
 TABLE_BYTES = 256
+WIDE_TABLE_BYTES = 2 * 65536  # of values of 16 bits: behind the ops, and read where it lies
 STATE_AT = OP_BYTES - 8  # in an op's block: the address of what a temporal op remembers, or a global op has found
 
 
@@ -37,8 +39,8 @@ def stages(plan: Plan, one: Pass) -> list[Stage]:
 
 
 def tables_bytes(plan: Plan, one: Pass) -> int:
-    """Shared memory that a pass's tables take, before its buffers: one for each sweep, and a global op's."""
-    count = sum(1 for stage in stages(plan, one) if stage.tables)
+    """Shared memory that a pass's tables of bytes take, before its buffers: one for each sweep, and a global op's."""
+    count = sum(1 for stage in stages(plan, one) if stage.tables and not is_wide(plan, stage.tables[0]))
     if one.first < one.last and isinstance(plan.ops[one.first], StatisticOp):
         count += plan.pictures[one.first].format.channels
     return TABLE_BYTES * count
@@ -50,7 +52,30 @@ def tile_width_px(plan: Plan, one: Pass) -> int:
     # A gather's own input is not held in tiles.
     if plan.ops[one.first : one.last] and plan.ops[one.first].kind is OpKind.GATHER:
         pictures = pictures[1:]
-    return 384 // max(picture.format.channels for picture in pictures)
+    return 384 // max(picture.format.pixel_bytes for picture in pictures)
+
+
+def is_wide(plan: Plan, index: int) -> bool:
+    """True if the op at that place of the chain is given values of 16 bits; behind the last one, the result."""
+    return plan.pictures[index].format.depth == 16
+
+
+def wide_tables(plan: Plan) -> dict[int, int]:
+    """Where tables for values of 16 bits lie in the plan's block, by the place in the chain of the first in a row."""
+    firsts = [stage.tables[0] for one in plan.passes for stage in stages(plan, one) if stage.tables]
+    start = params_offset(plan, len(plan.ops))
+    wide = [first for first in firsts if is_wide(plan, first)]
+    return {first: start + WIDE_TABLE_BYTES * number for number, first in enumerate(wide)}
+
+
+def state_bytes(op: TemporalOp[Any], format: PixelFormat) -> int:
+    """Bytes that an op remembers of each pixel of a picture of that format."""
+    return op.state_bytes(format.channels) * format.value_bytes
+
+
+def block_bytes(plan: Plan) -> int:
+    """How long the plan's block is."""
+    return params_offset(plan, len(plan.ops)) + WIDE_TABLE_BYTES * len(wide_tables(plan))
 
 
 def params_offset(plan: Plan, index: int) -> int:

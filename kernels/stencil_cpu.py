@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import cv2
 import numpy as np
 
-from kernels.image import Pixels
+from kernels.image import Pixels, Values
 from kernels.op import Scratch
 
 BAND_ROWS = 48  # a band of 16-bit gradients of a 4K row set stays in the L2 cache
@@ -24,7 +24,7 @@ def bands(height: int, radius: int, rows: int) -> Iterator[tuple[slice, slice, s
         yield slice(top, bottom), slice(first, last), slice(top - first, bottom - first)
 
 
-def padded(src: Pixels, rows: slice, columns: slice, radius: int, scratch: Scratch) -> Pixels:
+def padded(src: Values, rows: slice, columns: slice, radius: int, scratch: Scratch) -> Values:
     """A part of a picture and ``radius`` pixels around it, border reflect-101, in scratch memory.
 
     For functions of OpenCV that know another border only. Costs a copy of the part.
@@ -33,7 +33,7 @@ def padded(src: Pixels, rows: slice, columns: slice, radius: int, scratch: Scrat
     top, bottom = max(rows.start - radius, 0), min(rows.stop + radius, height)
     left, right = max(columns.start - radius, 0), min(columns.stop + radius, width)
     shape = (rows.stop - rows.start + 2 * radius, columns.stop - columns.start + 2 * radius, *src.shape[2:])
-    out = scratch.array("padded", shape, np.uint8)
+    out = scratch.array("padded", shape, src.dtype)
     # What is missing, never more than the part reaches inwards unless it is the whole side: reflections lie in it.
     above, before = top - (rows.start - radius), left - (columns.start - radius)
     below, behind = rows.stop + radius - bottom, columns.stop + radius - right

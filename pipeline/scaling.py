@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from kernels.image import Pixels
+from kernels.image import Pixels, Values
 
 MIN_WIDTH_PX = 16
 
@@ -15,21 +15,21 @@ class Downscaler:
 
     def __init__(self, width: int | None) -> None:
         self.width = width
-        self._buffer = np.empty(0, np.uint8)
+        self._buffer: Pixels = np.empty(0, np.uint8)
 
-    def __call__(self, pixels: Pixels) -> Pixels:
+    def __call__(self, pixels: Values) -> Values:
         """The picture at ``width``, by the mean of the area that falls on a pixel; as it is where it is not wider.
 
-        ``pixels``: (H, W) or (H, W, C) uint8. The result is valid until the next call.
+        ``pixels``: (H, W) or (H, W, C), uint8 or uint16. The result is valid until the next call.
         """
         if self.width is None or self.width >= pixels.shape[1]:
             return pixels
         size = scaled_size(pixels.shape[1], pixels.shape[0], self.width)
         shape = (size[1], size[0], *pixels.shape[2:])
-        nbytes = int(np.prod(shape))
+        nbytes = int(np.prod(shape)) * pixels.itemsize
         if self._buffer.nbytes < nbytes:
             self._buffer = np.empty(nbytes, np.uint8)
-        out = self._buffer[:nbytes].reshape(shape)
+        out = self._buffer[:nbytes].view(pixels.dtype).reshape(shape)
         cv2.resize(pixels, size, dst=out, interpolation=cv2.INTER_AREA)
         return out
 

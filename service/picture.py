@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+import numpy as np
+
 from kernels.color_cpu import to_working
-from kernels.image import ImageView, Pixels
+from kernels.formats import working_format
+from kernels.image import VALUE_TYPES, ImageView, Values
 from kernels.op import Scratch
+from kernels.wide_cpu import narrow
 from pipeline.encoders import Encoder, encoder_for
 from pipeline.encoders.base import DEFAULT_QUALITY
 from pipeline.lease import ReadLease
@@ -151,7 +155,7 @@ class Renderer:
         frame, variant = lease.frame, self._variant
         started_ns = time.monotonic_ns()
         view = lease.result if variant.view is View.RESULT else lease.source
-        pixels, pixel_format = self._pixels(view)
+        pixels, pixel_format = self._in_8_bits(*self._pixels(view))
         data = self._encoder.encode(pixels, variant.quality)
         encoded_ns = time.monotonic_ns()
         self._sequence, self._placeholder = frame.sequence, ""
@@ -164,7 +168,15 @@ class Renderer:
             chain_version=frame.chain_version,
         )  # fmt: skip
 
-    def _pixels(self, view: ImageView) -> tuple[Pixels, str]:
+    def _in_8_bits(self, pixels: Values, pixel_format: str) -> tuple[Values, str]:
+        """The picture as it is, or in 8 bits (v / 257, rounded) for an encoder that knows no more."""
+        if pixels.dtype != np.uint16 or self._encoder.takes_16_bit:
+            return pixels, pixel_format
+        eight = self._scratch.array("eight", pixels.shape, np.uint8)
+        narrow(pixels, eight)
+        return eight, "GRAY8" if pixels.ndim == 2 else "BGR8"
+
+    def _pixels(self, view: ImageView) -> tuple[Values, str]:
         """What the encoder gets, and its pixel format: native planes as they are for npy, else grey or BGR."""
         spec, format = view.spec, view.spec.format
         if self._variant.view is View.RESULT:
@@ -172,9 +184,9 @@ class Renderer:
         if self._variant.format == "npy":
             return view.packed(), format.name
         shape = (spec.height, spec.width) if format.channels == 1 else (spec.height, spec.width, 3)
-        working: Pixels = self._scratch.array("working", shape, "u1")
+        working = self._scratch.array("working", shape, VALUE_TYPES[format.depth])
         to_working(view, working, self._scratch)
-        return self._scale(working), "GRAY8" if format.channels == 1 else "BGR8"
+        return self._scale(working), working_format(format.channels, format.depth).name
 
     def _draw(self, reason: str) -> Picture:
         self._placeholder = reason

@@ -12,6 +12,30 @@ __device__ __forceinline__ int clamp_to(int value, int low, int high) { return m
 
 __device__ __forceinline__ uint32 saturate8(int value) { return clamp_to(value, 0, 255); }
 
+// Values of 8 bits, or of 16: what holds weighted sums of them, and twice their bits; the greatest; what one of 255 levels is.
+template <class Value>
+struct Depth;
+
+template <>
+struct Depth<uint8> {
+  typedef int Sum;
+  typedef uint16 Double;
+  static constexpr int MOST = 255, LEVEL = 1;
+};
+
+template <>
+struct Depth<uint16> {
+  typedef long long Sum;
+  typedef uint32 Double;
+  static constexpr int MOST = 65535, LEVEL = 257;
+};
+
+template <class Value>
+__device__ __forceinline__ int saturate(typename Depth<Value>::Sum value) {
+  typedef typename Depth<Value>::Sum Sum;
+  return (int)min(max(value, (Sum)0), (Sum)Depth<Value>::MOST);
+}
+
 // Divides numbers below 2^16 by one below 2^16: a multiplication, where `/` by a run-time number takes twenty instructions.
 struct Divider {
   uint32 divisor, reciprocal;

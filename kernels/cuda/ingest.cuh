@@ -11,6 +11,7 @@
 #include "pinhole/point.cuh"
 
 constexpr int SEGMENT_PX = 512;
+constexpr int WIDE_SEGMENT_PX = 256;  // of 16 bits
 constexpr int SEGMENT_ROWS = 2;
 
 struct IngestPass {
@@ -56,7 +57,7 @@ __device__ __forceinline__ void yuv_to_bgr(const IngestArgs& a, int y, int u, in
 // A format says which segments a block needs at once (at most SEGMENT_BYTES each) and how pixel (x, row) is made of them; `at[s]` is the
 // first byte of segment s.
 struct Bgr8 {
-  static constexpr int SEGMENTS = 2, SEGMENT_BYTES = 3 * SEGMENT_PX, CHANNELS = 3;
+  static constexpr int PX = SEGMENT_PX, SEGMENTS = 2, SEGMENT_BYTES = 3 * SEGMENT_PX, CHANNELS = 3;
   __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
     return segment(a, 0, y + s, a.height, x, SEGMENT_PX, a.width, 3);
   }
@@ -74,7 +75,7 @@ struct Rgb8 : Bgr8 {
 };
 
 struct Gray8 {
-  static constexpr int SEGMENTS = 2, SEGMENT_BYTES = SEGMENT_PX, CHANNELS = 1;
+  static constexpr int PX = SEGMENT_PX, SEGMENTS = 2, SEGMENT_BYTES = SEGMENT_PX, CHANNELS = 1;
   __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
     return segment(a, 0, y + s, a.height, x, SEGMENT_PX, a.width, 1);
   }
@@ -84,7 +85,7 @@ struct Gray8 {
 };
 
 struct Nv12 {
-  static constexpr int SEGMENTS = 3, SEGMENT_BYTES = SEGMENT_PX, CHANNELS = 3;
+  static constexpr int PX = SEGMENT_PX, SEGMENTS = 3, SEGMENT_BYTES = SEGMENT_PX, CHANNELS = 3;
   __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
     return s < 2 ? segment(a, 0, y + s, a.height, x, SEGMENT_PX, a.width, 1)
                  : segment(a, 1, y / 2, (a.height + 1) / 2, x / 2, SEGMENT_PX / 2, (a.width + 1) / 2, 2);
@@ -96,7 +97,7 @@ struct Nv12 {
 };
 
 struct I420 {
-  static constexpr int SEGMENTS = 4, SEGMENT_BYTES = SEGMENT_PX, CHANNELS = 3;
+  static constexpr int PX = SEGMENT_PX, SEGMENTS = 4, SEGMENT_BYTES = SEGMENT_PX, CHANNELS = 3;
   __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
     return s < 2 ? segment(a, 0, y + s, a.height, x, SEGMENT_PX, a.width, 1)
                  : segment(a, s - 1, y / 2, (a.height + 1) / 2, x / 2, SEGMENT_PX / 2, (a.width + 1) / 2, 1);
@@ -107,7 +108,7 @@ struct I420 {
 };
 
 struct Yuyv {
-  static constexpr int SEGMENTS = 2, SEGMENT_BYTES = 2 * SEGMENT_PX, CHANNELS = 3;
+  static constexpr int PX = SEGMENT_PX, SEGMENTS = 2, SEGMENT_BYTES = 2 * SEGMENT_PX, CHANNELS = 3;
   __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
     return segment(a, 0, y + s, a.height, x / 2, SEGMENT_PX / 2, (a.width + 1) / 2, 4);
   }
@@ -124,6 +125,23 @@ struct Uyvy : Yuyv {
   }
 };
 
+// Of 16 bits: as so many channels of bytes. Slots start on even addresses.
+template <int BYTES>
+struct Wide {
+  static constexpr int PX = WIDE_SEGMENT_PX, SEGMENTS = 2, SEGMENT_BYTES = BYTES * PX, CHANNELS = BYTES;
+  __device__ static Segment part(const IngestArgs& a, int s, int x, int y) {
+    return segment(a, 0, y + s, a.height, x, PX, a.width, BYTES);
+  }
+  __device__ static void pixel(const IngestArgs&, const uint8* const* at, int x, int row, uint8* out) {
+#pragma unroll
+    for (int b = 0; b < BYTES; b += 2)
+      *reinterpret_cast<uint16*>(out + b) = *reinterpret_cast<const uint16*>(at[row] + BYTES * x + b);
+  }
+};
+
+typedef Wide<2> Gray16;
+typedef Wide<6> Bgr16;
+
 template <class Format>
 struct Block {
   // One more word than aligned: a segment may start inside a word.
@@ -134,7 +152,7 @@ struct Block {
   int x0, y0;
 
   __device__ __forceinline__ Block(int index, int across)
-      : x0(index % across * SEGMENT_PX), y0(index / across * SEGMENT_ROWS) {}
+      : x0(index % across * Format::PX), y0(index / across * SEGMENT_ROWS) {}
 
   __device__ __forceinline__ uint4 load(const IngestArgs& a) const {
     const int s = threadIdx.x / WORDS, w = threadIdx.x % WORDS;
@@ -147,17 +165,17 @@ struct Block {
   }
 };
 
-// `points(picture, spare, x0, y0)` takes SEGMENT_ROWS rows of SEGMENT_PX pixels in shared memory through the chain's first ops and
-// returns where the outcome lies, OUT channels, synchronized. AWAITS: the slot's rows are still arriving; DEPARTS: copies take
+// `points(picture, spare, x0, y0)` takes SEGMENT_ROWS rows of Format::PX pixels in shared memory through the chain's first ops and
+// returns where the outcome lies, OUT bytes a pixel, synchronized. AWAITS: the slot's rows are still arriving; DEPARTS: copies take
 // away what is made.
 template <class Format, int OUT, bool AWAITS = false, bool DEPARTS = false, class Points>
 __device__ __forceinline__ void ingest(const Frame& f, const IngestPass& pass, int worker, uint8* memory, Points points) {
-  constexpr int WORDS = Block<Format>::WORDS, PICTURE_BYTES = SEGMENT_ROWS * SEGMENT_PX * 3;
+  constexpr int WORDS = Block<Format>::WORDS, PX = Format::PX, PICTURE_BYTES = SEGMENT_ROWS * SEGMENT_PX * 3;
   const IngestArgs a(f, pass);
   uint8* picture = memory;
   uint8* spare = picture + PICTURE_BYTES;
   uint8* staged = spare + PICTURE_BYTES;
-  const int across = (a.width + SEGMENT_PX - 1) / SEGMENT_PX;
+  const int across = (a.width + PX - 1) / PX;
   const int blocks = across * ((a.height + SEGMENT_ROWS - 1) / SEGMENT_ROWS);
 
   const auto load = [&](int index) {
@@ -177,22 +195,22 @@ __device__ __forceinline__ void ingest(const Frame& f, const IngestPass& pass, i
 #pragma unroll
     for (int s = 0; s < Format::SEGMENTS; ++s)
       at[s] = staged + s * WORDS * WORD + (int)((uint64)Format::part(a, s, block.x0, block.y0).start & (WORD - 1));
-    const int columns = min(SEGMENT_PX, a.width - block.x0);
+    const int columns = min(PX, a.width - block.x0);
 #pragma unroll
     for (int row = 0; row < SEGMENT_ROWS; ++row)
       for (int x = threadIdx.x; x < columns; x += THREADS)
         if (block.y0 + row < a.height)
-          Format::pixel(a, at, x, row, picture + (row * SEGMENT_PX + x) * Format::CHANNELS);
+          Format::pixel(a, at, x, row, picture + (row * PX + x) * Format::CHANNELS);
     __syncthreads();
 
     const uint8* made = points(picture, spare, block.x0, block.y0);
-    constexpr int OUT_WORDS = SEGMENT_PX * OUT / WORD;
+    constexpr int OUT_WORDS = PX * OUT / WORD;
     uint8* dst = a.dst ? a.dst : f.result;
     for (int i = threadIdx.x; i < SEGMENT_ROWS * OUT_WORDS; i += THREADS) {
       const int row = i / OUT_WORDS, byte = i % OUT_WORDS * WORD;
       const int column = block.x0 * OUT + byte;
       if (block.y0 + row >= a.height || column >= a.dst_stride) continue;
-      const uint4 four = *reinterpret_cast<const uint4*>(made + row * SEGMENT_PX * OUT + byte);
+      const uint4 four = *reinterpret_cast<const uint4*>(made + row * PX * OUT + byte);
       uint8* to = dst + (long long)(block.y0 + row) * a.dst_stride + column;
       if (a.dst) {
         *reinterpret_cast<uint4*>(to) = four;
@@ -206,10 +224,10 @@ __device__ __forceinline__ void ingest(const Frame& f, const IngestPass& pass, i
 }
 
 // The same table for each value of a block's rows.
-template <int CHANNELS>
+template <int CHANNELS, int PX = SEGMENT_PX>
 __device__ __forceinline__ void look_up_rows(uint8* picture, const uint8* table) {
   uint32* fours = reinterpret_cast<uint32*>(picture);
-  for (int i = threadIdx.x; i < SEGMENT_ROWS * SEGMENT_PX * CHANNELS / 4; i += THREADS)
+  for (int i = threadIdx.x; i < SEGMENT_ROWS * PX * CHANNELS / 4; i += THREADS)
     fours[i] = lookup4(table, fours[i]);
   __syncthreads();
 }

@@ -12,12 +12,13 @@ struct Size {
   int width, height;
 };
 
-template <int CHANNELS>
+// The stride is in values.
+template <int CHANNELS, class Value = uint8>
 struct Picture {
-  const uint8* data;
+  const Value* data;
   int stride;
   Size size;
-  __device__ __forceinline__ const uint8* at(int x, int y) const {
+  __device__ __forceinline__ const Value* at(int x, int y) const {
     return data + (long long)y * stride + x * CHANNELS;
   }
 };
@@ -48,17 +49,32 @@ __device__ __forceinline__ void make_pixels(const Picture<IN>& in, uint8* out, i
   }
 }
 
+// The same of 16 bits, one pixel at a time; the pitch is in values.
+template <int IN, int OUT, class Function>
+__device__ __forceinline__ void make_pixels(const Picture<IN, uint16>& in, uint16* out, int pitch, int x0, int y0,
+                                            int left, int right, int top, int bottom, Size size, Function function) {
+  const int across = right - left;
+  for (int i = threadIdx.x; i < across * (bottom - top); i += PIXEL_THREADS) {
+    const int row = top + i / across, column = left + i % across, x = x0 + column, y = y0 + row;
+    if (y < 0 || y >= size.height || x < 0 || x >= size.width) continue;
+    uint16 made[OUT];
+    function(in, x, y, size, made);
+#pragma unroll
+    for (int c = 0; c < OUT; ++c) out[row * pitch + column * OUT + c] = made[c];
+  }
+}
+
 // The same for an op that remembers something of each pixel, in `states`, row by row: it meets each pixel of the tile's part of the
 // picture once.
-template <int IN, int OUT, class State, class Function>
-__device__ __forceinline__ void update_pixels(const Picture<IN>& in, uint8* out, int pitch, int x0, int y0, int width,
-                                              int height, State* states, Function function) {
+template <int IN, int OUT, class Value, class State, class Function>
+__device__ __forceinline__ void update_pixels(const Picture<IN, Value>& in, Value* out, int pitch, int x0, int y0,
+                                              int width, int height, State* states, Function function) {
   const int columns = min(width, in.size.width - x0), rows = min(height, in.size.height - y0);
   for (int i = threadIdx.x; i < columns * rows; i += PIXEL_THREADS) {
     const int row = i / columns, column = i % columns, x = x0 + column, y = y0 + row;
     State* at = states + (long long)y * in.size.width + x;
     State state = *at;
-    uint8 made[OUT];
+    Value made[OUT];
     function(in.at(x, y), state, x, y, in.size, made);
     *at = state;
 #pragma unroll

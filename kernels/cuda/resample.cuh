@@ -27,47 +27,48 @@ __device__ __forceinline__ int cubic_place(int x, int from, int to, int (&weight
 }
 
 // Pixel (x, y) of the picture made ``size`` pixels large.
-template <int CHANNELS>
-__device__ __forceinline__ void resample(const Picture<CHANNELS>& in, int x, int y, Size size, int interpolation,
-                                         uint8* out) {
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void resample(const Picture<CHANNELS, Value>& in, int x, int y, Size size, int interpolation,
+                                         Value* out) {
+  typedef typename Depth<Value>::Sum Sum;
   if (interpolation == RESAMPLE_NEAREST) {
     const int column = (2 * x + 1) * in.size.width / (2 * size.width);
-    const uint8* from = in.at(column, (2 * y + 1) * in.size.height / (2 * size.height));
+    const Value* from = in.at(column, (2 * y + 1) * in.size.height / (2 * size.height));
 #pragma unroll
     for (int c = 0; c < CHANNELS; ++c) out[c] = from[c];
   } else if (interpolation == RESAMPLE_LINEAR) {
     int right, below;
     const int column = linear_place(x, in.size.width, size.width, right);
     const int row = linear_place(y, in.size.height, size.height, below);
-    const uint8* upper = in.at(column, row);
-    const uint8* lower = in.at(column, below ? row + 1 : row);
+    const Value* upper = in.at(column, row);
+    const Value* lower = in.at(column, below ? row + 1 : row);
     const int next = right ? CHANNELS : 0;
 #pragma unroll
     for (int c = 0; c < CHANNELS; ++c) {
-      const int top = upper[c] * (256 - right) + upper[c + next] * right;
-      const int bottom = lower[c] * (256 - right) + lower[c + next] * right;
+      const Sum top = upper[c] * (256 - right) + upper[c + next] * right;
+      const Sum bottom = lower[c] * (256 - right) + lower[c + next] * right;
       out[c] = (top * (256 - below) + bottom * below + (1 << 15)) >> 16;
     }
   } else if (interpolation == RESAMPLE_CUBIC) {
     int across[4], down[4];
     const int column = cubic_place(x, in.size.width, size.width, across);
     const int row = cubic_place(y, in.size.height, size.height, down);
-    int sum[CHANNELS] = {};
+    Sum sum[CHANNELS] = {};
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       int along[CHANNELS] = {};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int inside = min(max(column + i - 1, 0), in.size.width - 1);
-        const uint8* from = in.at(inside, min(max(row + j - 1, 0), in.size.height - 1));
+        const Value* from = in.at(inside, min(max(row + j - 1, 0), in.size.height - 1));
 #pragma unroll
         for (int c = 0; c < CHANNELS; ++c) along[c] += from[c] * across[i];
       }
 #pragma unroll
-      for (int c = 0; c < CHANNELS; ++c) sum[c] += along[c] * down[j];  // below 2^31: 255·(1.375·2048)^2
+      for (int c = 0; c < CHANNELS; ++c) sum[c] += (Sum)along[c] * down[j];  // below 2^31: 255·(1.375·2048)^2
     }
 #pragma unroll
-    for (int c = 0; c < CHANNELS; ++c) out[c] = min(max((sum[c] + (1 << 21)) >> 22, 0), 255);
+    for (int c = 0; c < CHANNELS; ++c) out[c] = saturate<Value>((sum[c] + (1 << 21)) >> 22);
   } else {
     // In units in which a source pixel is size.width wide and a result pixel in.size.width: whole numbers below 2^28.
     const int left = x * in.size.width, right = left + in.size.width;
@@ -77,7 +78,7 @@ __device__ __forceinline__ void resample(const Picture<CHANNELS>& in, int x, int
       uint32 across[CHANNELS] = {};
       for (int column = left / size.width; column * size.width < right; ++column) {
         const uint32 covered = min((column + 1) * size.width, right) - max(column * size.width, left);
-        const uint8* from = in.at(column, row);
+        const Value* from = in.at(column, row);
 #pragma unroll
         for (int c = 0; c < CHANNELS; ++c) across[c] += from[c] * covered;
       }

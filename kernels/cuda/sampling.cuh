@@ -14,6 +14,9 @@ constexpr int PLACE_BITS = 32;        // of numbers that lead to a point
 struct Sampling {
   int interpolation, border;
   uint8 fill[4];  // blue, green, red; grey
+  uint16 fill_16[4];
+  __device__ __forceinline__ const uint8* filled(uint8) const { return fill; }
+  __device__ __forceinline__ const uint16* filled(uint16) const { return fill_16; }
 };
 
 // To 1/32 px, rounded half up, from a place in 1/2^bits px.
@@ -33,8 +36,8 @@ __device__ __forceinline__ int point_of_ratio(int64 numerator, int64 denominator
 }
 
 // Where a pixel's values lie; a place outside goes to what the border says.
-template <int CHANNELS>
-__device__ __forceinline__ const uint8* sample_at(const Picture<CHANNELS>& in, int x, int y, const Sampling& s) {
+template <int CHANNELS, class Value>
+__device__ __forceinline__ const Value* sample_at(const Picture<CHANNELS, Value>& in, int x, int y, const Sampling& s) {
   const Size size = in.size;
   if (s.border == BORDER_REFLECT_101) {
     x = reflect101(x, size.width);
@@ -43,24 +46,24 @@ __device__ __forceinline__ const uint8* sample_at(const Picture<CHANNELS>& in, i
     x = min(max(x, 0), size.width - 1);
     y = min(max(y, 0), size.height - 1);
   } else if (x < 0 || y < 0 || x >= size.width || y >= size.height) {
-    return s.fill + (CHANNELS == 1 ? 3 : 0);
+    return s.filled(Value()) + (CHANNELS == 1 ? 3 : 0);
   }
   return in.at(x, y);
 }
 
 // The channels at a point in 1/32 px, where (0, 0) is the centre of the first pixel.
-template <int CHANNELS>
-__device__ __forceinline__ void sample(const Picture<CHANNELS>& in, int x, int y, const Sampling& s, uint8* out) {
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void sample(const Picture<CHANNELS, Value>& in, int x, int y, const Sampling& s, Value* out) {
   constexpr int ONE = 1 << POINT_BITS;
   if (s.interpolation == SAMPLE_NEAREST) {
-    const uint8* from = sample_at(in, (x + ONE / 2) >> POINT_BITS, (y + ONE / 2) >> POINT_BITS, s);
+    const Value* from = sample_at(in, (x + ONE / 2) >> POINT_BITS, (y + ONE / 2) >> POINT_BITS, s);
 #pragma unroll
     for (int c = 0; c < CHANNELS; ++c) out[c] = from[c];
     return;
   }
   const int column = x >> POINT_BITS, row = y >> POINT_BITS;
   const int right = x & (ONE - 1), below = y & (ONE - 1);
-  const uint8* taps[4];
+  const Value* taps[4];
   if (column >= 0 && row >= 0 && column < in.size.width - 1 && row < in.size.height - 1) {
     taps[0] = in.at(column, row);
     taps[1] = taps[0] + CHANNELS;

@@ -171,6 +171,8 @@ __device__ __forceinline__ void morphology(const Buffer<CHANNELS, WIDTH>& pictur
 // What a window function reads: the value of the same channel dx pixels to the right and dy below. From shared memory:
 template <int CHANNELS>
 struct SharedWindow {
+  typedef int Sum;
+  static constexpr int LEVEL = 1;
   const uint8* centre;
   int pitch;
   __device__ __forceinline__ int operator()(int dx, int dy) const { return centre[dy * pitch + dx * CHANNELS]; }
@@ -185,6 +187,8 @@ struct Patch {
 
 template <int CHANNELS, int RADIUS>
 struct PatchWindow {
+  typedef int Sum;
+  static constexpr int LEVEL = 1;
   const Patch<CHANNELS, RADIUS>& patch;
   int row, byte;
   __device__ __forceinline__ int operator()(int dx, int dy) const {

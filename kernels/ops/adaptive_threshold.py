@@ -7,7 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from kernels.image import Pixels
+from kernels import wide_cpu
+from kernels.formats import LEVEL
+from kernels.image import Values
 from kernels.op import MAX_RADIUS_PX, OpParams, Scratch, SeparableOp
 from kernels.params import Odd
 from kernels.smoothing import GAUSSIAN_SUM, box_mean, box_taps, gaussian_mean, gaussian_taps, mean_constants
@@ -47,6 +49,7 @@ class AdaptiveThreshold(SeparableOp[AdaptiveThresholdParams]):
 
     name = "adaptive_threshold"
     Params = AdaptiveThresholdParams
+    takes_16_bit = True
     cuda_source = """
 struct adaptive_threshold_params {
   Taps taps;
@@ -55,9 +58,14 @@ struct adaptive_threshold_params {
   int above, below;  // the results
 };
 
+template <class Value = uint8>
 __device__ __forceinline__ int adaptive_threshold(uint32 sum, int centre, const adaptive_threshold_params& p) {
-  const int mean = (int)((uint64)(sum + p.half) * p.reciprocal >> 31);
-  return centre > mean - p.offset ? p.above : p.below;
+  int mean;
+  if constexpr (sizeof(Value) == 1)
+    mean = (int)((uint64)(sum + p.half) * p.reciprocal >> 31);
+  else
+    mean = (sum + p.half) / (p.half == 1 << 15 ? 1 << 16 : 2 * p.half + 1);
+  return (centre > mean - p.offset * Depth<Value>::LEVEL ? p.above : p.below) * Depth<Value>::LEVEL;
 }
 """
 
@@ -69,7 +77,10 @@ __device__ __forceinline__ int adaptive_threshold(uint32 sum, int centre, const 
         results = (0, params.max_value) if params.inverted else (params.max_value, 0)
         return mean_constants(whole) + np.array((params.offset, *results), np.int32).tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: AdaptiveThresholdParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: AdaptiveThresholdParams, scratch: Scratch) -> None:
+        if src.dtype == np.uint16:
+            _run_wide(src, dst, self.taps(params), params, scratch)
+            return
         if params.method == "mean":
             box_mean(src, dst, params.ksize)
         else:
@@ -87,3 +98,18 @@ __device__ __forceinline__ int adaptive_threshold(uint32 sum, int centre, const 
             cv2.compare(src[band], made, below if params.inverted else above, dst=made)
             if params.max_value != 255:
                 cv2.LUT(made, results, dst=made)
+
+
+def _run_wide(
+    src: Values, dst: Values, taps: npt.NDArray[np.uint16], params: AdaptiveThresholdParams, scratch: Scratch
+) -> None:
+    if params.method == "mean":
+        wide_cpu.box_mean(src, dst, params.ksize, scratch)
+    else:
+        wide_cpu.gaussian_mean(src, dst, taps, scratch)
+    result = params.max_value * LEVEL[16]
+    for band, _, _ in bands(len(src), 0, wide_cpu.band_rows(src)):
+        bound = scratch.array("wide.bound", src[band].shape, np.int32)
+        np.subtract(dst[band], params.offset * LEVEL[16], out=bound, dtype=np.int32)
+        above = np.greater(src[band], bound)
+        np.multiply(above != params.inverted, result, out=dst[band], casting="unsafe")

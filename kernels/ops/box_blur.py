@@ -4,7 +4,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from kernels.image import Pixels
+from kernels import wide_cpu
+from kernels.image import Values
 from kernels.op import MAX_RADIUS_PX, OpParams, Scratch, SeparableOp
 from kernels.params import Odd
 from kernels.smoothing import box_mean, box_taps, mean_constants
@@ -25,14 +26,19 @@ class BoxBlur(SeparableOp[BoxBlurParams]):
 
     name = "box_blur"
     Params = BoxBlurParams
+    takes_16_bit = True
     cuda_source = """
 struct box_blur_params {
   Taps taps;  // ones
   uint32 half, reciprocal;  // of the number of values: see kernels/smoothing.py
 };
 
+template <class Value = uint8>
 __device__ __forceinline__ int box_blur(uint32 sum, int, const box_blur_params& p) {
-  return (uint64)(sum + p.half) * p.reciprocal >> 31;
+  if constexpr (sizeof(Value) == 1)
+    return (uint64)(sum + p.half) * p.reciprocal >> 31;
+  else
+    return (sum + p.half) / (2 * p.half + 1);
 }
 """
 
@@ -42,5 +48,8 @@ __device__ __forceinline__ int box_blur(uint32 sum, int, const box_blur_params& 
     def finish_constants(self, params: BoxBlurParams) -> bytes:
         return mean_constants(params.ksize**2)
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: BoxBlurParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: BoxBlurParams, scratch: Scratch) -> None:
+        if src.dtype == np.uint16:
+            wide_cpu.box_mean(src, dst, params.ksize, scratch)
+            return
         box_mean(src, dst, params.ksize)

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.config import JsonDict
 
-from kernels.image import MAX_SIDE_PX, Pixels, Shape
+from kernels.image import MAX_SIDE_PX, Shape, Values
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 
 _PX: JsonDict = {"x-unit": "px", "x-step": 1}
@@ -43,15 +43,16 @@ class Crop(PixelOp[CropParams]):
     name = "crop"
     kind = OpKind.GATHER
     Params = CropParams
+    takes_16_bit = True
     cuda_source = """
 struct crop_params {
   int x, y;
 };
 
-template <int CHANNELS>
-__device__ __forceinline__ void crop(const Picture<CHANNELS>& in, int x, int y, Size size, const crop_params& p,
-                                     uint8* out) {
-  const uint8* from = in.at(min(p.x, in.size.width - 1) + x, min(p.y, in.size.height - 1) + y);
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void crop(const Picture<CHANNELS, Value>& in, int x, int y, Size size, const crop_params& p,
+                                     Value* out) {
+  const Value* from = in.at(min(p.x, in.size.width - 1) + x, min(p.y, in.size.height - 1) + y);
 #pragma unroll
   for (int c = 0; c < CHANNELS; ++c) out[c] = from[c];
 }
@@ -64,7 +65,7 @@ __device__ __forceinline__ void crop(const Picture<CHANNELS>& in, int x, int y, 
     def constants(self, params: CropParams) -> bytes:
         return np.array((params.x, params.y), np.int32).tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: CropParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: CropParams, scratch: Scratch) -> None:
         x, y = _first(params.x, src.shape[1]), _first(params.y, src.shape[0])
         np.copyto(dst, src[y : y + dst.shape[0], x : x + dst.shape[1]])
 

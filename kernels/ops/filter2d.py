@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from kernels.image import Pixels
+from kernels import wide_cpu
+from kernels.formats import LEVEL
+from kernels.image import Pixels, Values
 from kernels.op import OpParams, Scratch, WindowOp
 from kernels.params import FROM_LIST
 from kernels.stencil_cpu import bands, padded
@@ -64,6 +66,7 @@ class Filter2d(WindowOp[Filter2dParams]):
 
     name = "filter2d"
     Params = Filter2dParams
+    takes_16_bit = True
     cuda_source = """
 struct filter2d_params {
   int across, down;  // weights
@@ -73,11 +76,13 @@ struct filter2d_params {
 };
 
 template <class At>
-__device__ __forceinline__ int filter2d(At at, const filter2d_params& p) {
-  int sum = p.bias;
+__device__ __forceinline__ typename At::Sum filter2d(At at, const filter2d_params& p) {
+  typedef typename At::Sum Sum;
+  const int half = (1 << p.shift) >> 1;
+  Sum sum = (Sum)(p.bias - half) * At::LEVEL + half;
   for (int row = 0; row < p.down; ++row)
     for (int column = 0; column < p.across; ++column)
-      sum += p.weight[row * p.across + column] * at(column - p.across / 2, row - p.down / 2);
+      sum += (Sum)p.weight[row * p.across + column] * at(column - p.across / 2, row - p.down / 2);
   return sum >> p.shift;
 }
 """
@@ -97,8 +102,12 @@ __device__ __forceinline__ int filter2d(At at, const filter2d_params& p) {
         room[: weights.size] = weights.reshape(-1)
         return head.tobytes() + room.tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: Filter2dParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: Filter2dParams, scratch: Scratch) -> None:
         weights, shift = whole_weights(params)
+        if src.dtype == np.uint16:
+            offset = params.offset * LEVEL[16] + 0.5
+            wide_cpu.weighed(src, dst, weights / (1 << shift), offset, scratch, magnitude=False)
+            return
         kernel = (weights / (1 << shift)).astype(np.float32)
         # All sums are whole numbers in 1/2^k. Half of that added, none is at a tie, which OpenCV would round to even.
         offset = params.offset + 0.5 / (1 << shift)

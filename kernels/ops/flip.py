@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from pydantic import Field
 
-from kernels.image import Pixels
+from kernels.image import Values
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 
 _CODES = {"horizontal": 1, "vertical": 0, "both": -1}  # as cv2.flip has them
@@ -28,15 +28,16 @@ class Flip(PixelOp[FlipParams]):
     name = "flip"
     kind = OpKind.GATHER
     Params = FlipParams
+    takes_16_bit = True
     cuda_source = """
 struct flip_params {
   int columns, rows;  // 1: reversed
 };
 
-template <int CHANNELS>
-__device__ __forceinline__ void flip(const Picture<CHANNELS>& in, int x, int y, Size size, const flip_params& p,
-                                     uint8* out) {
-  const uint8* from = in.at(p.columns ? size.width - 1 - x : x, p.rows ? size.height - 1 - y : y);
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void flip(const Picture<CHANNELS, Value>& in, int x, int y, Size size, const flip_params& p,
+                                     Value* out) {
+  const Value* from = in.at(p.columns ? size.width - 1 - x : x, p.rows ? size.height - 1 - y : y);
 #pragma unroll
   for (int c = 0; c < CHANNELS; ++c) out[c] = from[c];
 }
@@ -46,5 +47,5 @@ __device__ __forceinline__ void flip(const Picture<CHANNELS>& in, int x, int y, 
         reversed_axes = (params.direction != "vertical", params.direction != "horizontal")
         return np.array(reversed_axes, np.int32).tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: FlipParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: FlipParams, scratch: Scratch) -> None:
         cv2.flip(src, _CODES[params.direction], dst=dst)

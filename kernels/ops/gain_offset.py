@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from kernels.image import Pixels
+from kernels.image import Pixels, Values
 from kernels.op import OpParams, TableOp
 
 
@@ -30,7 +31,16 @@ class GainOffset(TableOp[GainOffsetParams]):
 
     name = "gain_offset"
     Params = GainOffsetParams
+    takes_16_bit = True
 
     def table(self, params: GainOffsetParams) -> Pixels:
-        values = np.floor(params.gain * np.arange(256, dtype=np.float64) + params.offset + 0.5)
-        return np.clip(values, 0, 255).astype(np.uint8)
+        return _curve(params, 255).astype(np.uint8)
+
+    def table_16(self, params: GainOffsetParams) -> Values:
+        return _curve(params, 65535).astype(np.uint16)
+
+
+def _curve(params: GainOffsetParams, most: int) -> npt.NDArray[np.float64]:
+    """The result for each value from 0 to ``most``."""
+    offset = params.offset * (most // 255)
+    return np.clip(np.floor(params.gain * np.arange(most + 1, dtype=np.float64) + offset + 0.5), 0, most)

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from kernels.image import Pixels
+from kernels.image import Pixels, Values
 from kernels.op import OpParams, TableOp
 
 
@@ -23,7 +24,16 @@ class Gamma(TableOp[GammaParams]):
 
     name = "gamma"
     Params = GammaParams
+    takes_16_bit = True
 
     def table(self, params: GammaParams) -> Pixels:
-        values = np.arange(256) / 255.0
-        return np.floor(255.0 * values ** (1.0 / params.gamma) + 0.5).astype(np.uint8)
+        return _curve(params, 255).astype(np.uint8)
+
+    def table_16(self, params: GammaParams) -> Values:
+        return _curve(params, 65535).astype(np.uint16)
+
+
+def _curve(params: GammaParams, most: int) -> npt.NDArray[np.float64]:
+    """The result for each value from 0 to ``most``."""
+    curve: npt.NDArray[np.float64] = np.floor(most * (np.arange(most + 1) / most) ** (1.0 / params.gamma) + 0.5)
+    return curve

@@ -4,7 +4,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from kernels.image import Pixels
+from kernels import wide_cpu
+from kernels.image import Values
 from kernels.op import MAX_RADIUS_PX, OpParams, Scratch, SeparableOp
 from kernels.params import Odd
 from kernels.smoothing import gaussian_mean, gaussian_taps
@@ -33,9 +34,13 @@ class GaussianBlur(SeparableOp[GaussianBlurParams]):
 
     name = "gaussian_blur"
     Params = GaussianBlurParams
+    takes_16_bit = True
 
     def taps(self, params: GaussianBlurParams) -> npt.NDArray[np.uint16]:
         return gaussian_taps(params.ksize, params.sigma)
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: GaussianBlurParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: GaussianBlurParams, scratch: Scratch) -> None:
+        if src.dtype == np.uint16:
+            wide_cpu.gaussian_mean(src, dst, self.taps(params), scratch)
+            return
         gaussian_mean(src, dst, params.ksize, params.sigma)

@@ -5,8 +5,11 @@ from dataclasses import replace
 import cv2
 import numpy as np
 
-from kernels.image import Pixels, Shape
+from kernels import wide_cpu
+from kernels.image import Shape, Values
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
+
+_WEIGHTS = np.array([[3735, 19235, 9798, 0]]) / (1 << 15)
 
 
 class GrayscaleParams(OpParams):
@@ -24,13 +27,14 @@ class Grayscale(PixelOp[GrayscaleParams]):
     name = "grayscale"
     kind = OpKind.POINT
     Params = GrayscaleParams
+    takes_16_bit = True
     cuda_source = """
 struct grayscale_params {};
 
-template <int CHANNELS>
-__device__ __forceinline__ void grayscale(const Picture<CHANNELS>& in, int x, int y, Size, const grayscale_params&,
-                                          uint8* out) {
-  const uint8* from = in.at(x, y);
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void grayscale(const Picture<CHANNELS, Value>& in, int x, int y, Size,
+                                          const grayscale_params&, Value* out) {
+  const Value* from = in.at(x, y);
   if constexpr (CHANNELS == 1)
     out[0] = from[0];
   else
@@ -44,8 +48,10 @@ __device__ __forceinline__ void grayscale(const Picture<CHANNELS>& in, int x, in
     def constants(self, params: GrayscaleParams) -> bytes:
         return b""
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: GrayscaleParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: GrayscaleParams, scratch: Scratch) -> None:
         if src.ndim == 2:
             np.copyto(dst, src)
+        elif src.dtype == np.uint16:
+            wide_cpu.mixed(src, dst, _WEIGHTS, scratch)
         else:
             cv2.cvtColor(src, cv2.COLOR_BGR2GRAY, dst=dst)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.image import Pixels
+from kernels.image import Pixels, Values
 from kernels.op import OpParams, TableOp
 
 
@@ -18,6 +18,10 @@ class Invert(TableOp[InvertParams]):
 
     name = "invert"
     Params = InvertParams
+    takes_16_bit = True
 
     def table(self, params: InvertParams) -> Pixels:
         return np.arange(255, -1, -1, dtype=np.uint8)
+
+    def table_16(self, params: InvertParams) -> Values:
+        return np.arange(65535, -1, -1, dtype=np.uint16)

@@ -4,10 +4,15 @@ import cv2
 import numpy as np
 from pydantic import Field
 
-from kernels import stencil_cpu
-from kernels.image import Pixels
+from kernels import stencil_cpu, wide_cpu
+from kernels.image import Values
 from kernels.op import OpParams, Scratch, WindowOp
 from kernels.params import Odd
+
+_KERNELS = {
+    1: np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]], np.float64),
+    3: np.array([[2, 0, 2], [0, -8, 0], [2, 0, 2]], np.float64),
+}
 
 
 class LaplacianParams(OpParams):
@@ -25,6 +30,7 @@ class Laplacian(WindowOp[LaplacianParams]):
 
     name = "laplacian"
     Params = LaplacianParams
+    takes_16_bit = True
     fixed_radius = 1
     cuda_source = """
 struct laplacian_params {
@@ -42,7 +48,10 @@ __device__ __forceinline__ int laplacian(At at, const laplacian_params& p) {
     def constants(self, params: LaplacianParams) -> bytes:
         return np.array(params.ksize, np.int32).tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: LaplacianParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: LaplacianParams, scratch: Scratch) -> None:
+        if src.dtype == np.uint16:
+            wide_cpu.weighed(src, dst, _KERNELS[params.ksize], 0.0, scratch, magnitude=True)
+            return
         for band, read, inner in stencil_cpu.bands(src.shape[0], 1, stencil_cpu.BAND_ROWS):
             rows = src[read]
             second = scratch.array("second", rows.shape, np.int16)

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from pydantic import Field
 
-from kernels.image import MAX_SIDE_PX, Pixels, Shape
+from kernels.image import MAX_SIDE_PX, Shape, Values
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 from kernels.ops.resize import CODES, Interpolation, in_proportion, resample
 from kernels.params import Color, bgr, fill_of, grey
@@ -59,15 +59,16 @@ class Letterbox(PixelOp[LetterboxParams]):
     name = "letterbox"
     kind = OpKind.GATHER
     Params = LetterboxParams
+    takes_16_bit = True
     cuda_source = """
 struct letterbox_params {
   int interpolation;
   uint8 fill[4];  // blue, green, red; grey
 };
 
-template <int CHANNELS>
-__device__ __forceinline__ void letterbox(const Picture<CHANNELS>& in, int x, int y, Size size,
-                                          const letterbox_params& p, uint8* out) {
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void letterbox(const Picture<CHANNELS, Value>& in, int x, int y, Size size,
+                                          const letterbox_params& p, Value* out) {
   const Size from = in.size;
   Size inner = size;
   if (size.width * from.height <= size.height * from.width)
@@ -80,7 +81,7 @@ __device__ __forceinline__ void letterbox(const Picture<CHANNELS>& in, int x, in
     resample(in, x, y, inner, p.interpolation, out);
   } else {
 #pragma unroll
-    for (int c = 0; c < CHANNELS; ++c) out[c] = p.fill[CHANNELS == 1 ? 3 : c];
+    for (int c = 0; c < CHANNELS; ++c) out[c] = p.fill[CHANNELS == 1 ? 3 : c] * Depth<Value>::LEVEL;
   }
 }
 """
@@ -92,7 +93,7 @@ __device__ __forceinline__ void letterbox(const Picture<CHANNELS>& in, int x, in
         fill = bytes((*bgr(params.fill), grey(params.fill)))
         return np.array(CODES[params.interpolation], np.int32).tobytes() + fill
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: LetterboxParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: LetterboxParams, scratch: Scratch) -> None:
         height, width = dst.shape[:2]
         place = placement(src.shape[1], src.shape[0], width, height)
         right, bottom = place.left + place.width, place.top + place.height

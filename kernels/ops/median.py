@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 from pydantic import Field
 
-from kernels.image import Pixels
+from kernels.image import Values
 from kernels.op import OpParams, Scratch, WindowOp
 from kernels.params import Odd
 from kernels.stencil_cpu import padded
@@ -28,6 +28,7 @@ class Median(WindowOp[MedianParams]):
 
     name = "median"
     Params = MedianParams
+    takes_16_bit = True
     cuda_source = """
 struct median_params {
   int ksize;
@@ -88,7 +89,7 @@ __device__ __forceinline__ int median(At at, const median_params& p) {
     def constants(self, params: MedianParams) -> bytes:
         return np.array(params.ksize, np.int32).tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: MedianParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: MedianParams, scratch: Scratch) -> None:
         height, width = src.shape[:2]
         radius = params.ksize // 2
         cv2.medianBlur(src, params.ksize, dst=dst)
@@ -99,13 +100,13 @@ __device__ __forceinline__ int median(At at, const median_params& p) {
         for columns in (slice(0, min(radius, width)), slice(max(width - radius, 0), width)):
             part = padded(src, slice(0, height), columns, radius, scratch)
             # Lying, as OpenCV is quick along rows only.
-            lying = scratch.array("lying", (part.shape[1], part.shape[0], *part.shape[2:]), np.uint8)
+            lying = scratch.array("lying", (part.shape[1], part.shape[0], *part.shape[2:]), src.dtype)
             cv2.transpose(part, dst=lying)
             dst[:, columns] = _medians(lying, radius, scratch).swapaxes(0, 1)
 
 
-def _medians(part: Pixels, radius: int, scratch: Scratch) -> Pixels:
+def _medians(part: Values, radius: int, scratch: Scratch) -> Values:
     """Of the part without its frame of ``radius`` pixels."""
-    made = scratch.array("medians", part.shape, np.uint8)
+    made = scratch.array("medians", part.shape, part.dtype)
     cv2.medianBlur(part, 2 * radius + 1, dst=made)
     return made[radius:-radius, radius:-radius]

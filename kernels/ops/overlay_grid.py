@@ -6,9 +6,11 @@ import cv2
 import numpy as np
 from pydantic import Field
 
-from kernels.image import Pixels
+from kernels import wide_cpu
+from kernels.image import Values
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 from kernels.params import Color, bgr, fill_of, grey
+from kernels.stencil_cpu import bands
 
 
 class OverlayGridParams(OpParams):
@@ -37,21 +39,24 @@ class OverlayGrid(PixelOp[OverlayGridParams]):
     name = "overlay_grid"
     kind = OpKind.POINT
     Params = OverlayGridParams
+    takes_16_bit = True
     cuda_source = """
 struct overlay_grid_params {
   int spacing, thickness;
   int share;  // of the picture, in 1/256
-  int added[4];  // for blue, green, red and grey, in 1/256; half of one included
+  int added[4];  // for blue, green, red and grey, in 1/256 level; half of one included
 };
 
-template <int CHANNELS>
-__device__ __forceinline__ void overlay_grid(const Picture<CHANNELS>& in, int x, int y, Size,
-                                             const overlay_grid_params& p, uint8* out) {
-  const uint8* from = in.at(x, y);
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void overlay_grid(const Picture<CHANNELS, Value>& in, int x, int y, Size,
+                                             const overlay_grid_params& p, Value* out) {
+  const Value* from = in.at(x, y);
   const bool line = x % p.spacing < p.thickness || y % p.spacing < p.thickness;
 #pragma unroll
-  for (int c = 0; c < CHANNELS; ++c)
-    out[c] = line ? (from[c] * p.share + p.added[CHANNELS == 1 ? 3 : c]) >> 8 : from[c];
+  for (int c = 0; c < CHANNELS; ++c) {
+    const int added = (p.added[CHANNELS == 1 ? 3 : c] - 128) * Depth<Value>::LEVEL + 128;
+    out[c] = line ? (from[c] * p.share + added) >> 8 : from[c];
+  }
 }
 """
 
@@ -60,8 +65,11 @@ __device__ __forceinline__ void overlay_grid(const Picture<CHANNELS>& in, int x,
         added = [value * opaque + 128 for value in (*bgr(params.color), grey(params.color))]
         return np.array([params.spacing, params.thickness, 256 - opaque, *added], np.int32).tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: OverlayGridParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: OverlayGridParams, scratch: Scratch) -> None:
         opaque, (height, width) = _opaque(params), src.shape[:2]
+        if src.dtype == np.uint16:
+            _run_wide(src, dst, params, scratch)
+            return
         fill = np.array(fill_of(params.color, src), np.int32)
         below = np.arange(256, dtype=np.int32)[:, None] * (256 - opaque)
         table = ((below + fill * opaque + 128) >> 8).astype(np.uint8)[None]
@@ -78,6 +86,19 @@ __device__ __forceinline__ void overlay_grid(const Picture<CHANNELS>& in, int x,
         for top in range(0, height, params.spacing):
             rows = slice(top, top + params.thickness)
             cv2.LUT(src[rows], table, dst=dst[rows])
+
+
+def _run_wide(src: Values, dst: Values, params: OverlayGridParams, scratch: Scratch) -> None:
+    opaque, (height, width) = _opaque(params), src.shape[:2]
+    added = np.array(fill_of(params.color, src), np.int32) * opaque + 128
+    across, down = (np.arange(side) % params.spacing < params.thickness for side in (width, height))
+    for band, _, _ in bands(height, 0, wide_cpu.band_rows(src)):
+        drawn = scratch.array("wide.drawn", src[band].shape, np.int32)
+        np.add(np.multiply(src[band], 256 - opaque, out=drawn, dtype=np.int32), added, out=drawn)
+        np.right_shift(drawn, 8, out=drawn)
+        line = (down[band, None] | across).reshape(-1, width, *[1] * (src.ndim - 2))
+        np.copyto(dst[band], src[band])
+        np.copyto(dst[band], drawn, where=line, casting="unsafe")
 
 
 def _opaque(params: OverlayGridParams) -> int:

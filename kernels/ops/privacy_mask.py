@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pydantic import Field, ValidationInfo, field_validator
 
 from kernels import regions
-from kernels.image import MAX_SIDE_PX, Pixels
+from kernels.image import MAX_SIDE_PX, Values
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 from kernels.params import FROM_LIST, Color, bgr, fill_of, grey
 from kernels.regions import Box, Polygon, Rectangle
@@ -80,6 +80,7 @@ class PrivacyMask(PixelOp[PrivacyMaskParams]):
     # Blocks are made of pixels farther away than a stencil may look.
     kind = OpKind.GATHER
     Params = PrivacyMaskParams
+    takes_16_bit = True
     cuda_source = (
         regions.CUDA.replace("NAME", "privacy_mask")
         + """
@@ -89,23 +90,23 @@ struct privacy_mask_params {
   int fill[4];  // blue, green, red and grey
 };
 
-template <int CHANNELS>
-__device__ __forceinline__ void privacy_mask(const Picture<CHANNELS>& in, int x, int y, Size size,
-                                             const privacy_mask_params& p, uint8* out) {
-  const uint8* from = in.at(x, y);
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void privacy_mask(const Picture<CHANNELS, Value>& in, int x, int y, Size size,
+                                             const privacy_mask_params& p, Value* out) {
+  const Value* from = in.at(x, y);
 #pragma unroll
   for (int c = 0; c < CHANNELS; ++c) out[c] = from[c];
   if (!privacy_mask_covers(p.regions, x, y, size.width, size.height)) return;
   if (p.block == 0) {
 #pragma unroll
-    for (int c = 0; c < CHANNELS; ++c) out[c] = p.fill[CHANNELS == 1 ? 3 : c];
+    for (int c = 0; c < CHANNELS; ++c) out[c] = p.fill[CHANNELS == 1 ? 3 : c] * Depth<Value>::LEVEL;
     return;
   }
   const int left = x / p.block * p.block, width = min(p.block, size.width - left);
   const int top = y / p.block * p.block, height = min(p.block, size.height - top);
   int sum[CHANNELS] = {};
   for (int i = 0; i < 16; ++i) {
-    const uint8* sample = in.at(left + (2 * (i % 4) + 1) * width / 8, top + (2 * (i / 4) + 1) * height / 8);
+    const Value* sample = in.at(left + (2 * (i % 4) + 1) * width / 8, top + (2 * (i / 4) + 1) * height / 8);
 #pragma unroll
     for (int c = 0; c < CHANNELS; ++c) sum[c] += sample[c];
   }
@@ -120,7 +121,7 @@ __device__ __forceinline__ void privacy_mask(const Picture<CHANNELS>& in, int x,
         rest = np.array([block, *bgr(params.color), grey(params.color)], np.int32)
         return regions.constants(params.rectangles, params.polygons, params.unit).tobytes() + rest.tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: PrivacyMaskParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: PrivacyMaskParams, scratch: Scratch) -> None:
         height, width = src.shape[:2]
         fills = params.mode == "fill"
         rows = height if fills else params.block
@@ -129,7 +130,7 @@ __device__ __forceinline__ void privacy_mask(const Picture<CHANNELS>& in, int x,
         if not fills:
             _pixelate(src, dst, hidden, params.block, scratch)
             return
-        row = scratch.array("privacy_mask.row", (width, *src.shape[2:]), np.uint8)
+        row = scratch.array("privacy_mask.row", (width, *src.shape[2:]), src.dtype)
         row[...] = fill_of(params.color, src)
         for top, bottom, left, right in hidden:
             dst[top:bottom, left:right] = row[left:right]
@@ -141,7 +142,7 @@ _boxes = lru_cache(maxsize=64)(regions.boxes)
 _BAND_SAMPLES = 1 << 15  # times 16 bytes of intermediates: a band stays in the L2 cache
 
 
-def _pixelate(src: Pixels, dst: Pixels, hidden: tuple[Box, ...], block: int, scratch: Scratch) -> None:
+def _pixelate(src: Values, dst: Values, hidden: tuple[Box, ...], block: int, scratch: Scratch) -> None:
     """Fill boxes, none of which lies in two rows of blocks, with their blocks' colours."""
     if not hidden:
         return
@@ -152,11 +153,11 @@ def _pixelate(src: Pixels, dst: Pixels, hidden: tuple[Box, ...], block: int, scr
     first_column = left * block
     block_of = np.arange(min(right * block, src.shape[1]) - first_column, dtype=np.intp) // block
     most = max(1, _BAND_SAMPLES // (16 * blocks))
-    samples = scratch.array("privacy_mask.samples", (4 * most, 4 * blocks, *rest), np.uint8)
+    samples = scratch.array("privacy_mask.samples", (4 * most, 4 * blocks, *rest), src.dtype)
     values = scratch.array("privacy_mask.values", samples.shape, np.float32)
     means = scratch.array("privacy_mask.means", (most, blocks, *rest), np.float32)
-    colors = scratch.array("privacy_mask.colors", means.shape, np.uint8)
-    lines = scratch.array("privacy_mask.lines", (most, len(block_of), *rest), np.uint8)
+    colors = scratch.array("privacy_mask.colors", means.shape, src.dtype)
+    lines = scratch.array("privacy_mask.lines", (most, len(block_of), *rest), src.dtype)
 
     start = 0
     while start < len(hidden):
@@ -167,10 +168,13 @@ def _pixelate(src: Pixels, dst: Pixels, hidden: tuple[Box, ...], block: int, scr
         n = hidden[end - 1].top // block + 1 - band
         pick(src, samples[: 4 * n], columns, rows[4 * band : 4 * (band + n)], scratch)
         np.copyto(values[: 4 * n], samples[: 4 * n])
-        # Sums of 16 bytes and sixteenths are exact in 32-bit floats. Half up: OpenCV rounds half to even, and 1/64
+        # Sums of 16 values and sixteenths are exact in 32-bit floats. Half up: OpenCV rounds half to even, and 1/64
         # leaves no halves.
         cv2.resize(values[: 4 * n], (blocks, n), dst=means[:n], interpolation=cv2.INTER_AREA)
-        cv2.convertScaleAbs(means[:n], dst=colors[:n], alpha=1, beta=1 / 64)
+        if src.dtype == np.uint8:
+            cv2.convertScaleAbs(means[:n], dst=colors[:n], alpha=1, beta=1 / 64)
+        else:
+            np.copyto(colors[:n], np.add(means[:n], 0.5, out=means[:n]), casting="unsafe")
         pick(colors[:n], lines[:n], block_of, np.arange(n), scratch)
         for box in hidden[start:end]:
             line = lines[box.top // block - band, box.left - first_column : box.right - first_column]

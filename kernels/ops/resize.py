@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from kernels.image import MAX_SIDE_PX, Pixels, Shape
+from kernels import wide_cpu
+from kernels.image import MAX_SIDE_PX, Shape, Values
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 from kernels.resample_cpu import Taps, pick, weighted_means
 
@@ -56,14 +57,15 @@ class Resize(PixelOp[ResizeParams]):
     name = "resize"
     kind = OpKind.GATHER
     Params = ResizeParams
+    takes_16_bit = True
     cuda_source = """
 struct resize_params {
   int interpolation;
 };
 
-template <int CHANNELS>
-__device__ __forceinline__ void resize(const Picture<CHANNELS>& in, int x, int y, Size size, const resize_params& p,
-                                       uint8* out) {
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void resize(const Picture<CHANNELS, Value>& in, int x, int y, Size size,
+                                       const resize_params& p, Value* out) {
   resample(in, x, y, size, p.interpolation, out);
 }
 """
@@ -81,17 +83,20 @@ __device__ __forceinline__ void resize(const Picture<CHANNELS>& in, int x, int y
     def constants(self, params: ResizeParams) -> bytes:
         return np.array(CODES[params.interpolation], np.int32).tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: ResizeParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: ResizeParams, scratch: Scratch) -> None:
         resample(src, dst, params.interpolation, scratch)
 
 
-def resample(src: Pixels, dst: Pixels, interpolation: Interpolation, scratch: Scratch) -> None:
+def resample(src: Values, dst: Values, interpolation: Interpolation, scratch: Scratch) -> None:
     """Fill ``dst`` with the whole of ``src``, whatever the two sizes: what ``resample`` is in CUDA."""
     across, down = (src.shape[1], dst.shape[1]), (src.shape[0], dst.shape[0])
     if src.shape == dst.shape:
         np.copyto(dst, src)
     elif interpolation == "nearest":
         pick(src, dst, nearest(*across), nearest(*down), scratch)
+    elif src.dtype == np.uint16:
+        taps = {"area": area, "cubic": cubic, "linear": linear}[interpolation]
+        wide_cpu.weighted_means(src, dst, taps(*across), taps(*down), scratch)
     elif interpolation == "area":
         weighted_means(src, dst, area(*across), area(*down), scratch)
     elif interpolation == "cubic":

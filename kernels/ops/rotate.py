@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from pydantic import Field
 
-from kernels.image import Pixels, Shape
+from kernels.image import Shape, Values
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 
 _CODES = {90: cv2.ROTATE_90_CLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_COUNTERCLOCKWISE}
@@ -29,18 +29,19 @@ class Rotate(PixelOp[RotateParams]):
     name = "rotate"
     kind = OpKind.GATHER
     Params = RotateParams
+    takes_16_bit = True
     cuda_source = """
 struct rotate_params {
   int quarters;  // clockwise, 0 to 3
 };
 
-template <int CHANNELS>
-__device__ __forceinline__ void rotate(const Picture<CHANNELS>& in, int x, int y, Size size, const rotate_params& p,
-                                       uint8* out) {
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void rotate(const Picture<CHANNELS, Value>& in, int x, int y, Size size,
+                                       const rotate_params& p, Value* out) {
   const int right = size.width - 1 - x, below = size.height - 1 - y;
   const int column = p.quarters == 0 ? x : p.quarters == 1 ? y : p.quarters == 2 ? right : below;
   const int row = p.quarters == 0 ? y : p.quarters == 1 ? right : p.quarters == 2 ? below : x;
-  const uint8* from = in.at(column, row);
+  const Value* from = in.at(column, row);
 #pragma unroll
   for (int c = 0; c < CHANNELS; ++c) out[c] = from[c];
 }
@@ -54,7 +55,7 @@ __device__ __forceinline__ void rotate(const Picture<CHANNELS>& in, int x, int y
     def constants(self, params: RotateParams) -> bytes:
         return np.array(params.degrees // 90, np.int32).tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: RotateParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: RotateParams, scratch: Scratch) -> None:
         if params.degrees == 0:
             np.copyto(dst, src)
         else:

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 from pydantic import Field
 
-from kernels.image import Pixels
+from kernels.image import Values
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 from kernels.sampling import Border, Fill, Interpolation, Points, Sampling, points_of, sample
 
@@ -38,15 +38,16 @@ class RotateAngle(PixelOp[RotateAngleParams]):
     name = "rotate_angle"
     kind = OpKind.GATHER
     Params = RotateAngleParams
+    takes_16_bit = True
     cuda_source = """
 struct rotate_angle_params {
   int64 cosine, sine;  // of the way back, in 1/2^PLACE_BITS
   Sampling sampling;
 };
 
-template <int CHANNELS>
-__device__ __forceinline__ void rotate_angle(const Picture<CHANNELS>& in, int x, int y, Size size,
-                                             const rotate_angle_params& p, uint8* out) {
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void rotate_angle(const Picture<CHANNELS, Value>& in, int x, int y, Size size,
+                                             const rotate_angle_params& p, Value* out) {
   // Twice the distance from the middle, so that the place is in half as large units.
   const int right = 2 * x - (size.width - 1), below = 2 * y - (size.height - 1);
   const int64 from_x = p.cosine * right + p.sine * below + ((int64)(size.width - 1) << PLACE_BITS);
@@ -58,7 +59,7 @@ __device__ __forceinline__ void rotate_angle(const Picture<CHANNELS>& in, int x,
     def constants(self, params: RotateAngleParams) -> bytes:
         return np.array(_turn(params.degrees, params.scale), np.int64).tobytes() + _sampling(params).constants()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: RotateAngleParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: RotateAngleParams, scratch: Scratch) -> None:
         height, width = dst.shape[:2]
         cosine, sine = _turn(params.degrees, params.scale)
         right = 2 * np.arange(width, dtype=np.int64) - (width - 1)

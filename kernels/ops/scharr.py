@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import cv2
+import numpy as np
 
-from kernels.image import Pixels
+from kernels import wide_cpu
+from kernels.image import Values
 from kernels.op import OpParams, Scratch, WindowOp
 from kernels.stencil_cpu import gradient_strength
 
@@ -20,6 +22,7 @@ class Scharr(WindowOp[ScharrParams]):
 
     name = "scharr"
     Params = ScharrParams
+    takes_16_bit = True
     fixed_radius = 1
     cuda_source = """
 struct scharr_params {};
@@ -36,5 +39,8 @@ __device__ __forceinline__ int scharr(At at, const scharr_params&) {
     def constants(self, params: ScharrParams) -> bytes:
         return b""
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: ScharrParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: ScharrParams, scratch: Scratch) -> None:
+        if src.dtype == np.uint16:
+            wide_cpu.gradient_strength(src, dst, cv2.FILTER_SCHARR, scratch)
+            return
         gradient_strength(src, dst, cv2.FILTER_SCHARR, scratch)

@@ -3,7 +3,8 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from kernels.image import Pixels
+from kernels import wide_cpu
+from kernels.image import Values
 from kernels.op import OpParams, Scratch, WindowOp
 
 _KERNEL = np.array([[0, -1, 0], [-1, 5, -1], [0, -1, 0]], np.float32)
@@ -22,6 +23,7 @@ class Sharpen(WindowOp[SharpenParams]):
 
     name = "sharpen"
     Params = SharpenParams
+    takes_16_bit = True
     fixed_radius = 1
     cuda_source = """
 struct sharpen_params {};
@@ -35,5 +37,8 @@ __device__ __forceinline__ int sharpen(At at, const sharpen_params&) {
     def constants(self, params: SharpenParams) -> bytes:
         return b""
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: SharpenParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: SharpenParams, scratch: Scratch) -> None:
+        if src.dtype == np.uint16:
+            wide_cpu.weighed(src, dst, _KERNEL.astype(np.float64), 0.0, scratch, magnitude=False)
+            return
         cv2.filter2D(src, -1, _KERNEL, dst=dst, borderType=cv2.BORDER_REFLECT_101)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from kernels.image import Pixels
+import numpy as np
+
+from kernels import wide_cpu
+from kernels.image import Values
 from kernels.op import OpParams, Scratch, WindowOp
 from kernels.stencil_cpu import gradient_strength
 
@@ -18,6 +21,7 @@ class Sobel(WindowOp[SobelParams]):
 
     name = "sobel"
     Params = SobelParams
+    takes_16_bit = True
     fixed_radius = 1
     cuda_source = """
 struct sobel_params {};
@@ -34,5 +38,8 @@ __device__ __forceinline__ int sobel(At at, const sobel_params&) {
     def constants(self, params: SobelParams) -> bytes:
         return b""
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: SobelParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: SobelParams, scratch: Scratch) -> None:
+        if src.dtype == np.uint16:
+            wide_cpu.gradient_strength(src, dst, 3, scratch)
+            return
         gradient_strength(src, dst, 3, scratch)

@@ -6,7 +6,9 @@ import cv2
 import numpy as np
 from pydantic import Field
 
-from kernels.image import Pixels
+from kernels import wide_cpu
+from kernels.formats import LEVEL
+from kernels.image import Pixels, Values
 from kernels.op import OpParams, Scratch, TemporalOp
 from kernels.stencil_cpu import bands
 
@@ -31,30 +33,35 @@ class TemporalDenoise(TemporalOp[TemporalDenoiseParams]):
 
     The average m' = m + k·(in − m), in 1/256 level; out is m', rounded half up. The new value's share k depends on the
     distance e = |in − out before|: 1 − strength for e up to half the threshold, from there in a straight line to 1 at
-    the threshold; in 1/128, rounded half up, never less than 1/128. What is added is rounded half up to 1/256 level;
+    the threshold; in 1/128, rounded half up, never less than 1/128. Of 16 bits e is taken in whole levels, e / 257
+    rounded, and the average in 1/256 value. What is added is rounded half up to 1/256 level;
     exact. Source: Dubois and Sabri, "Noise reduction in image sequences using motion-compensated temporal filtering",
     IEEE Trans. Communications 32 (1984), section III, without the compensation.
     """
 
     name = "temporal_denoise"
     Params = TemporalDenoiseParams
+    takes_16_bit = True
     cuda_source = """
 struct temporal_denoise_params {
   uint8 share[256];  // of the new value, in 1/128, for each distance
 };
 
-template <int CHANNELS>
-struct alignas(CHANNELS == 1 ? 2 : 8) temporal_denoise_state {
-  uint16 mean[CHANNELS == 1 ? 1 : 4];  // in 1/256 level; half of one level included
+template <int CHANNELS, class Value = uint8>
+struct alignas(2 * sizeof(Value) * (CHANNELS == 1 ? 1 : 4)) temporal_denoise_state {
+  typename Depth<Value>::Double mean[CHANNELS == 1 ? 1 : 4];  // in 1/256 value; half of one value included
 };
 
-template <int CHANNELS>
-__device__ __forceinline__ void temporal_denoise(const uint8* in, temporal_denoise_state<CHANNELS>& state, bool first,
-                                                 int, int, Size, const temporal_denoise_params& p, uint8* out) {
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void temporal_denoise(const Value* in, temporal_denoise_state<CHANNELS, Value>& state,
+                                                 bool first, int, int, Size, const temporal_denoise_params& p,
+                                                 Value* out) {
+  constexpr int LEVEL = Depth<Value>::LEVEL;
 #pragma unroll
   for (int c = 0; c < CHANNELS; ++c) {
+    // All products are below 2^31.
     const int now = in[c] << 8 | 128, mean = state.mean[c];
-    const int share = first ? 128 : p.share[abs(in[c] - (mean >> 8))];
+    const int share = first ? 128 : p.share[(abs(in[c] - (mean >> 8)) + LEVEL / 2) / LEVEL];
     state.mean[c] = first ? now : mean + ((share * (now - mean) + 64) >> 7);
     out[c] = state.mean[c] >> 8;
   }
@@ -67,7 +74,10 @@ __device__ __forceinline__ void temporal_denoise(const uint8* in, temporal_denoi
     def constants(self, params: TemporalDenoiseParams) -> bytes:
         return _shares(params).tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: TemporalDenoiseParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: TemporalDenoiseParams, scratch: Scratch) -> None:
+        if src.dtype == np.uint16:
+            _run_wide(src, dst, _shares(params), scratch)
+            return
         height, values = len(src), src[0].size
         # Rows of values, where they lie.
         src, dst = src.reshape(height, values), dst.reshape(height, values)
@@ -94,6 +104,26 @@ __device__ __forceinline__ void temporal_denoise(const uint8* in, temporal_denoi
             np.add(change, np.float32(0.5), out=change)
             np.copyto(mean, change, casting="unsafe")
             np.right_shift(mean, 8, out=out, casting="unsafe")
+
+
+def _run_wide(src: Values, dst: Values, shares: Pixels, scratch: Scratch) -> None:
+    means = scratch.array("means", src.shape, np.int32)
+    for band, _, _ in bands(len(src), 0, wide_cpu.band_rows(src)):
+        now, mean = scratch.array("now", src[band].shape, np.int32), means[band]
+        np.add(np.multiply(src[band], 256, out=now, dtype=np.int32), 128, out=now)
+        if scratch.frames == 0:
+            np.copyto(mean, now)
+        else:
+            distance = scratch.array("distance", src[band].shape, np.int32)
+            np.subtract(src[band], np.right_shift(mean, 8, out=distance), out=distance, dtype=np.int32)
+            np.add(np.abs(distance, out=distance), LEVEL[16] // 2, out=distance)
+            share = np.take(shares, np.floor_divide(distance, LEVEL[16], out=distance))
+            # All products are below 2^31.
+            np.multiply(np.subtract(now, mean, out=now), share, out=now)
+            np.right_shift(np.add(now, 64, out=now), 7, out=now)
+            np.add(mean, now, out=mean)
+        np.right_shift(mean, 8, out=now)
+        np.copyto(dst[band], now, casting="unsafe")
 
 
 def _shares(params: TemporalDenoiseParams) -> Pixels:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from kernels.image import Pixels
+from kernels.image import Pixels, Values
 from kernels.op import OpParams, TableOp
 
 
@@ -27,7 +28,17 @@ class Threshold(TableOp[ThresholdParams]):
 
     name = "threshold"
     Params = ThresholdParams
+    takes_16_bit = True
 
     def table(self, params: ThresholdParams) -> Pixels:
-        bright = np.arange(256) > params.threshold
-        return np.where(bright != params.inverted, params.max_value, 0).astype(np.uint8)
+        return _results(params, 255).astype(np.uint8)
+
+    def table_16(self, params: ThresholdParams) -> Values:
+        return _results(params, 65535).astype(np.uint16)
+
+
+def _results(params: ThresholdParams, most: int) -> npt.NDArray[np.int64]:
+    """The result for each value from 0 to ``most``."""
+    level = most // 255
+    bright = np.arange(most + 1) > params.threshold * level
+    return np.where(bright != params.inverted, params.max_value * level, 0)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationInfo, field_validator
 
-from kernels.image import MAX_SIDE_PX, Pixels
+from kernels.image import MAX_SIDE_PX, Values
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 from kernels.params import FROM_LIST
 from kernels.sampling import FARTHEST, Border, Fill, Interpolation, Points, Sampling, sample
@@ -83,6 +83,7 @@ class Undistort(PixelOp[UndistortParams]):
     name = "undistort"
     kind = OpKind.GATHER
     Params = UndistortParams
+    takes_16_bit = True
     cuda_source = """
 struct undistort_params {
   float fx, fy, cx, cy, zoom;
@@ -122,9 +123,9 @@ __device__ __forceinline__ int point_of(Rounded place) {
   return scaled < (float)FARTHEST ? (int)scaled : FARTHEST;
 }
 
-template <int CHANNELS>
-__device__ __forceinline__ void undistort(const Picture<CHANNELS>& in, int column, int row, Size size,
-                                          const undistort_params& p, uint8* out) {
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void undistort(const Picture<CHANNELS, Value>& in, int column, int row, Size size,
+                                          const undistort_params& p, Value* out) {
   const Rounded width = (float)size.width, height = (float)size.height;
   const Rounded from_width = p.width ? (float)p.width : width, from_height = p.height ? (float)p.height : height;
   const Rounded fx = Rounded(p.fx) * width / from_width, fy = Rounded(p.fy) * height / from_height;
@@ -158,7 +159,7 @@ __device__ __forceinline__ void undistort(const Picture<CHANNELS>& in, int colum
         whole = np.array((params.model == "fisheye", params.calibrated_width, params.calibrated_height), np.int32)
         return reals.tobytes() + whole.tobytes() + _sampling(params).constants()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: UndistortParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: UndistortParams, scratch: Scratch) -> None:
         height, width = dst.shape[:2]
 
         def points(first: int, last: int) -> tuple[Points, Points]:

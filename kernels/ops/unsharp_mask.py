@@ -7,7 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from kernels.image import Pixels
+from kernels import wide_cpu
+from kernels.formats import LEVEL
+from kernels.image import Values
 from kernels.op import MAX_RADIUS_PX, OpParams, Scratch, SeparableOp
 from kernels.params import Odd
 from kernels.smoothing import gaussian_mean, gaussian_taps
@@ -45,6 +47,7 @@ class UnsharpMask(SeparableOp[UnsharpMaskParams]):
 
     name = "unsharp_mask"
     Params = UnsharpMaskParams
+    takes_16_bit = True
     cuda_source = """
 struct unsharp_mask_params {
   Taps taps;  // of sum 256
@@ -52,9 +55,10 @@ struct unsharp_mask_params {
   int threshold;
 };
 
+template <class Value = uint8>
 __device__ __forceinline__ int unsharp_mask(uint32 sum, int centre, const unsharp_mask_params& p) {
   const int difference = centre - (int)((sum + (1 << 15)) >> 16);
-  return abs(difference) <= p.threshold ? centre : centre + ((p.amount * difference + 128) >> 8);
+  return abs(difference) <= p.threshold * Depth<Value>::LEVEL ? centre : centre + ((p.amount * difference + 128) >> 8);
 }
 """
 
@@ -64,7 +68,10 @@ __device__ __forceinline__ int unsharp_mask(uint32 sum, int centre, const unshar
     def finish_constants(self, params: UnsharpMaskParams) -> bytes:
         return np.array((_units(params), params.threshold), np.int32).tobytes()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: UnsharpMaskParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: UnsharpMaskParams, scratch: Scratch) -> None:
+        if src.dtype == np.uint16:
+            _run_wide(src, dst, self.taps(params), params, scratch)
+            return
         gaussian_mean(src, dst, params.ksize, params.sigma)
         amount = _units(params) / 256
         # Sums in 1/512 that 32-bit floats hold; the last term leaves none at a half, which OpenCV rounds to even.
@@ -81,6 +88,23 @@ __device__ __forceinline__ int unsharp_mask(uint32 sum, int centre, const unshar
             cv2.threshold(alike, params.threshold, 255, cv2.THRESH_BINARY_INV, dst=alike)
             cv2.addWeighted(given, sharpen[0], made, sharpen[1], sharpen[2], dst=made)
             cv2.copyTo(given, alike, dst=made)
+
+
+def _run_wide(
+    src: Values, dst: Values, taps: npt.NDArray[np.uint16], params: UnsharpMaskParams, scratch: Scratch
+) -> None:
+    wide_cpu.gaussian_mean(src, dst, taps, scratch)
+    amount, most = _units(params), params.threshold * LEVEL[16]
+    for band, _, _ in bands(len(src), 0, wide_cpu.band_rows(src)):
+        values, difference, sharper = (
+            scratch.array(f"wide.{name}", src[band].shape, np.float64) for name in ("values", "difference", "sharper")
+        )
+        np.copyto(values, src[band])
+        np.subtract(values, dst[band], out=difference)
+        np.multiply(difference, amount / 256, out=sharper)
+        np.floor(np.add(sharper, 0.5, out=sharper), out=sharper)
+        sharper[np.abs(difference, out=difference) <= most] = 0
+        wide_cpu.store(np.add(values, sharper, out=sharper), dst[band])
 
 
 def _units(params: UnsharpMaskParams) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, field_validator
 
-from kernels.image import Pixels, Shape
+from kernels.image import Shape, Values
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 from kernels.params import FROM_LIST
 from kernels.sampling import Border, Fill, Height, Interpolation, Points, Sampling, Width, points_of, sample
@@ -51,15 +51,16 @@ class WarpAffine(PixelOp[WarpAffineParams]):
     name = "warp_affine"
     kind = OpKind.GATHER
     Params = WarpAffineParams
+    takes_16_bit = True
     cuda_source = """
 struct warp_affine_params {
   int64 to_x[3], to_y[3];  // in 1/2^PLACE_BITS
   Sampling sampling;
 };
 
-template <int CHANNELS>
-__device__ __forceinline__ void warp_affine(const Picture<CHANNELS>& in, int x, int y, Size size,
-                                            const warp_affine_params& p, uint8* out) {
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void warp_affine(const Picture<CHANNELS, Value>& in, int x, int y, Size size,
+                                            const warp_affine_params& p, Value* out) {
   const int64 from_x = p.to_x[0] * x + p.to_x[1] * y + p.to_x[2];
   const int64 from_y = p.to_y[0] * x + p.to_y[1] * y + p.to_y[2];
   sample(in, point_of(from_x, PLACE_BITS), point_of(from_y, PLACE_BITS), p.sampling, out);
@@ -72,7 +73,7 @@ __device__ __forceinline__ void warp_affine(const Picture<CHANNELS>& in, int x, 
     def constants(self, params: WarpAffineParams) -> bytes:
         return np.array(inverse(params.matrix), np.int64).tobytes() + _sampling(params).constants()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: WarpAffineParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: WarpAffineParams, scratch: Scratch) -> None:
         matrix = inverse(params.matrix)
         x = np.arange(dst.shape[1], dtype=np.int64)
 

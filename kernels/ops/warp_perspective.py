@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator
 
-from kernels.image import MAX_SIDE_PX, Pixels, Shape
+from kernels.image import MAX_SIDE_PX, Shape, Values
 from kernels.op import OpKind, OpParams, PixelOp, Scratch
 from kernels.params import FROM_LIST
 from kernels.sampling import Border, Fill, Height, Interpolation, Points, Sampling, Width, points_of_ratio, sample
@@ -68,6 +68,7 @@ class WarpPerspective(PixelOp[WarpPerspectiveParams]):
     name = "warp_perspective"
     kind = OpKind.GATHER
     Params = WarpPerspectiveParams
+    takes_16_bit = True
     cuda_source = """
 struct warp_perspective_params {
   int64 rows[9];
@@ -80,9 +81,9 @@ __device__ __forceinline__ int64 divided(int64 value, int by) {
   return whole - (whole * 2 * by > twice);
 }
 
-template <int CHANNELS>
-__device__ __forceinline__ void warp_perspective(const Picture<CHANNELS>& in, int x, int y, Size size,
-                                                 const warp_perspective_params& p, uint8* out) {
+template <int CHANNELS, class Value>
+__device__ __forceinline__ void warp_perspective(const Picture<CHANNELS, Value>& in, int x, int y, Size size,
+                                                 const warp_perspective_params& p, Value* out) {
   int64 sums[3];
 #pragma unroll
   for (int r = 0; r < 3; ++r) {
@@ -104,7 +105,7 @@ __device__ __forceinline__ void warp_perspective(const Picture<CHANNELS>& in, in
         rows = np.array(_rows(params), np.int64).tobytes()
         return rows + np.array(len(params.corners) > 0, np.int32).tobytes() + _sampling(params).constants()
 
-    def run_cpu(self, src: Pixels, dst: Pixels, params: WarpPerspectiveParams, scratch: Scratch) -> None:
+    def run_cpu(self, src: Values, dst: Values, params: WarpPerspectiveParams, scratch: Scratch) -> None:
         height, width = dst.shape[:2]
         rows = list(_rows(params))
         if params.corners:

@@ -16,6 +16,7 @@ class Npy(Encoder):
     name = "npy"
     format = "npy"
     media_type = "application/x-npy"
+    takes_16_bit = True
 
     def encode(self, pixels: npt.NDArray[Any], quality: int = DEFAULT_QUALITY) -> bytes:
         if pixels.dtype.hasobject or pixels.size == 0:

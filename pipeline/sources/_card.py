@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernels.errors import InputError
-from kernels.formats import BGR8, GRAY8, NV12, RGB8, UYVY, YUYV, Matrix, Range
-from kernels.image import MAX_SIDE_PX, ImageSpec, ImageView, Pixels
+from kernels.formats import BGR8, BGR16, GRAY8, LEVEL, NV12, RGB8, UYVY, YUYV, Matrix, Range
+from kernels.image import MAX_SIDE_PX, VALUE_TYPES, ImageSpec, ImageView, Pixels, Values
 
 MIN_WIDTH_PX, MIN_HEIGHT_PX = 352, 128
 CODE_PREFIX = 0b10110010
@@ -69,11 +69,12 @@ class Card:
             raise InputError("size", f"{spec.width}x{spec.height} cannot hold the sequence codes", ALLOWED_SIZES)
         self.spec = spec
         grey_limits = (16, 235) if spec.format.is_yuv and spec.range is Range.LIMITED else (0, 255)
-        self._levels = np.array(grey_limits, np.uint8)  # black, white as luma
+        self._kind, level = VALUE_TYPES[spec.format.depth], LEVEL[spec.format.depth]
+        self._levels = np.array([limit * level for limit in grey_limits], self._kind)  # black, white as luma
         self._bars = self._bar_rows()
         self._black, self._white, self._orange = (self._groups(c) for c in (_BLACK, _WHITE, _ORANGE))
         width, height = spec.width, spec.height
-        self._code_patch = np.empty((CODE_ROWS, SQUARE_PX, CODE_COLUMNS, SQUARE_PX), np.uint8)
+        self._code_patch = np.empty((CODE_ROWS, SQUARE_PX, CODE_COLUMNS, SQUARE_PX), self._kind)
         code_width = CODE_COLUMNS * SQUARE_PX + 2 * _MARGIN_PX
         code_height = CODE_ROWS * SQUARE_PX + 2 * _MARGIN_PX
         bottom = height - SQUARE_PX - CODE_ROWS * SQUARE_PX
@@ -83,7 +84,7 @@ class Card:
             for top in self._code_tops
         ]
         scale = min(max(2, min(width // 192, (height - _FREE_ROWS) // 11)), 64)
-        self._clock_patch = np.empty((_GLYPH_ROWS, scale, _GLYPH_COLUMNS * _CLOCK_CHARS, scale), np.uint8)
+        self._clock_patch = np.empty((_GLYPH_ROWS, scale, _GLYPH_COLUMNS * _CLOCK_CHARS, scale), self._kind)
         text_width, text_height = _GLYPH_COLUMNS * _CLOCK_CHARS * scale, _GLYPH_ROWS * scale
         box_width, box_height = _even(text_width + 2 * scale + 1), _even(text_height + 2 * scale + 1)
         self._clock_box = _Rect(
@@ -128,12 +129,12 @@ class Card:
             self._fill(view, box, self._black)
             self._grey(view, (CODE_X, top), self._code_patch)
 
-    def _grey(self, view: ImageView, at: tuple[int, int], patch: Pixels) -> None:
+    def _grey(self, view: ImageView, at: tuple[int, int], patch: Values) -> None:
         """Put luma where the chroma already is neutral; ``patch`` is (rows, scale, columns, scale)."""
         values = patch.reshape(patch.shape[0] * patch.shape[1], -1)
         rows, columns = slice(at[1], at[1] + values.shape[0]), slice(at[0], at[0] + values.shape[1])
         plane = view.plane(0)
-        if self.spec.format in (BGR8, RGB8):
+        if self.spec.format in (BGR8, RGB8, BGR16):
             plane[rows, columns] = values[:, :, None]
         elif self.spec.format in (YUYV, UYVY):
             first_luma = 0 if self.spec.format is YUYV else 1
@@ -141,27 +142,30 @@ class Card:
         else:
             plane[rows, columns] = values
 
-    def _fill(self, view: ImageView, rect: _Rect, groups: list[Pixels]) -> None:
+    def _fill(self, view: ImageView, rect: _Rect, groups: list[Values]) -> None:
         """Fill a rectangle with even corners, clipped to the picture, with one colour's groups, plane by plane."""
         layouts = self.spec.format.planes
         for layout, plane, group in zip(layouts, view.planes, groups, strict=True):
             y, x = rect.y // layout.y_step, rect.x // layout.x_step
             plane[y : y + rect.height // layout.y_step, x : x + rect.width // layout.x_step] = group
 
-    def _bar_rows(self) -> list[Pixels]:
+    def _bar_rows(self) -> list[Values]:
         """One row of bars for each plane, which serves every row: small enough to stay in the cache."""
         edges = [_even(self.spec.width * i // len(_BARS)) for i in range(len(_BARS))] + [self.spec.width]
         rows = []
         for index, layout in enumerate(self.spec.format.planes):
-            row = np.empty((1, *self.spec.plane_shape(index)[1:]), np.uint8)
+            row = np.empty((1, *self.spec.plane_shape(index)[1:]), self._kind)
             for left, right, colour in zip(edges[:-1], edges[1:], _BARS, strict=True):
                 row[:, left // layout.x_step : layout.groups(right)] = self._groups(colour)[index]
             rows.append(row)
         return rows
 
-    def _groups(self, bgr: tuple[int, int, int]) -> list[Pixels]:
-        """A colour as one byte group for each plane (a single byte as a 0-d array)."""
+    def _groups(self, bgr: tuple[int, int, int]) -> list[Values]:
+        """A colour as one group for each plane (a single value as a 0-d array)."""
         format = self.spec.format
+        if format.depth == 16:
+            eight = np.array(bgr if format is BGR16 else yuv_of(bgr, Matrix.BT601, Range.FULL)[0], np.uint16)
+            return [eight * np.uint16(LEVEL[16])]
         if format is BGR8:
             return [np.array(bgr, np.uint8)]
         if format is RGB8:

@@ -26,8 +26,14 @@ async def sources() -> Response:
 
 
 def op_catalogue() -> list[dict[str, Any]]:
-    """What ops there are, as JSON; ``x-unit`` and ``x-step`` in a schema say how a control should look."""
+    """What ops there are, as JSON; ``x-unit`` and ``x-step`` in a schema say how a control should look.
+
+    ``depths``: the bits of a value that an op takes.
+    """
     return [
-        {"name": name, "kind": op.kind.value, "summary": op.summary, "schema": op.Params.model_json_schema()}
+        {
+            "name": name, "kind": op.kind.value, "depths": [8, 16] if op.takes_16_bit else [8],
+            "summary": op.summary, "schema": op.Params.model_json_schema(),
+        }
         for name, op in all_ops().items()
-    ]
+    ]  # fmt: skip

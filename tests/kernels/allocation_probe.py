@@ -19,7 +19,7 @@ from kernels.chain import parse_chain
 from kernels.color_cpu import to_working
 from kernels.device import HostDevice
 from kernels.formats import FORMATS
-from kernels.image import ImageSpec, ImageView
+from kernels.image import VALUE_TYPES, ImageSpec, ImageView
 from kernels.op import Scratch
 from kernels.plan import chain_params, make_plan, result_nbytes, slot_source_spec
 from tests.kernels.cases import random_source
@@ -114,7 +114,14 @@ OP_FORMATS = ("BGR8", "GRAY8")
 
 def chains_of(format: str) -> dict[str, list[str]]:
     """The chains to run on a format, by name."""
+    if format == "GRAY16":
+        return {name: texts for name, texts in CHAINS.items() if takes_16_bit(texts)}
     return CHAINS if format in OP_FORMATS else {name: CHAINS[name] for name in ("", "all four")}
+
+
+def takes_16_bit(texts: list[str]) -> bool:
+    """True if all ops of a chain do."""
+    return all(step.op.takes_16_bit for step in parse_chain(texts[0]).steps)
 
 
 def counted(work: Callable[[], object]) -> int:
@@ -142,7 +149,8 @@ def executor_work(format: str, texts: list[str], row_alignment: int) -> Callable
 
 def conversion_work(format: str) -> Callable[[], None]:
     source = random_source(ImageSpec.make(FORMATS[format], WIDTH, HEIGHT))
-    out = np.empty((HEIGHT, WIDTH, 3)[: 2 if format == "GRAY8" else 3], np.uint8)
+    shape = (HEIGHT, WIDTH, 3)[: 2 if FORMATS[format].channels == 1 else 3]
+    out = np.empty(shape, VALUE_TYPES[FORMATS[format].depth])
     scratch = Scratch()
     return lambda: to_working(source, out, scratch)
 

@@ -18,18 +18,24 @@ from kernels.image import ImageSpec, ImageView, Pixels, Stamp
 from kernels.op import of_previous
 from kernels.plan import chain_params, make_plan, result_nbytes
 from tests.kernels.oracles import ChainOracle, assert_agrees
+from tests.kernels.oracles_depth import level, most
 from tests.kernels.oracles_temporal import TEMPORAL_ORACLES
 
 POISON = 0xAA  # fills padding of sources
 STALE = 0x55  # fills results before they are written, and the guard behind them
 GUARD_BYTES = 512
 
+FORMATS_8 = tuple(format for format in FORMATS.values() if format.depth == 8)
+
 Paint = Callable[[ImageView], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceCase:
-    """A format, size and layout. ``offset`` bytes lie before the first plane and between the planes."""
+    """A format, size and layout. ``offset`` bytes lie before the first plane and between the planes.
+
+    Of 16 bits twice as many, and rows are aligned to twice as many, as values lie at even addresses.
+    """
 
     format: PixelFormat
     width: int
@@ -38,10 +44,11 @@ class SourceCase:
     offset: int = 0
 
     def spec(self, matrix: Matrix | None = None, value_range: Range = Range.LIMITED) -> ImageSpec:
+        alignment, offset = (n * self.format.value_bytes for n in (self.row_alignment, self.offset))
         spec = ImageSpec.make(
-            self.format, self.width, self.height, row_alignment=self.row_alignment, matrix=matrix, range=value_range
+            self.format, self.width, self.height, row_alignment=alignment, matrix=matrix, range=value_range
         )
-        return replace(spec, offsets=tuple(o + self.offset * (i + 1) for i, o in enumerate(spec.offsets)))
+        return replace(spec, offsets=tuple(o + offset * (i + 1) for i, o in enumerate(spec.offsets)))
 
     def __str__(self) -> str:
         return f"{self.format}-{self.width}x{self.height}-align{self.row_alignment}-offset{self.offset}"
@@ -85,14 +92,14 @@ def source_cases(
 
 
 def paint_random(seed: int) -> Paint:
-    """Seeded noise with many 0s and 255s, so that saturation and borders show."""
+    """Seeded noise with many 0s and greatest values, so that saturation and borders show."""
 
     def paint(view: ImageView) -> None:
         random = np.random.default_rng(seed)
         for plane in view.planes:
-            noise = random.integers(0, 256, plane.shape, np.uint8)
+            noise = random.integers(0, most(plane) + 1, plane.shape, plane.dtype)
             extreme = random.integers(0, 8, plane.shape, np.uint8)
-            plane[...] = np.where(extreme == 0, 0, np.where(extreme == 1, 255, noise))
+            plane[...] = np.where(extreme == 0, 0, np.where(extreme == 1, most(plane), noise))
 
     return paint
 
@@ -104,21 +111,21 @@ def paint_scene(seed: int, number: int) -> Paint:
         paint_random(seed)(view)
         random = np.random.default_rng((seed, number))
         for plane in view.planes:
-            jitter = random.integers(-4, 5, plane.shape)
-            plane[...] = np.clip(plane + jitter, 0, 255)
+            jitter = random.integers(-4, 5, plane.shape) * level(plane)
+            plane[...] = np.clip(plane + jitter, 0, most(plane))
             first, size = number * 5 % len(plane), len(plane) // 4 + 1
             moving = plane[first : first + size, number % 3 :: 2]
-            moving[...] = random.integers(0, 256, moving.shape, np.uint8)
+            moving[...] = random.integers(0, most(plane) + 1, moving.shape, plane.dtype)
 
     return paint
 
 
 def paint_constant(*codes: int) -> Paint:
-    """One colour: (Y, U, V) for a YUV format, (B, G, R), for RGB8 too, or (grey,) otherwise."""
+    """One colour of 8 bits: (Y, U, V) for a YUV format, (B, G, R), for RGB8 too, or (grey,) otherwise."""
 
     def paint(view: ImageView) -> None:
         for plane, value in zip(view.planes, group_codes(view.spec.format, codes), strict=True):
-            plane[...] = value
+            plane[...] = value.astype(np.int64) * level(plane)
 
     return paint
 
@@ -141,7 +148,7 @@ def group_codes(format: PixelFormat, codes: tuple[int, ...]) -> list[Pixels]:
 
 
 def paint_bars(view: ImageView) -> None:
-    """Vertical black and white bars, 8 px wide, grey chroma: skewed rows or a shifted plane show at once."""
+    """Of 8 bits: vertical black and white bars, 8 px wide, grey chroma: skewed rows or a shifted plane show at once."""
     spec = view.spec
     bars = np.where(np.arange(spec.width + 1) // 8 % 2 == 0, 16, 235).astype(np.uint8)
     if spec.format in (YUYV, UYVY):

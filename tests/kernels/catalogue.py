@@ -49,7 +49,8 @@ def _introduction(ops: list[AnyOp]) -> Iterator[str]:
     yield "# Operations"
     yield (
         f"All {len(ops)} of them, made from the code by `python -m tests.kernels.catalogue`; a test keeps it so. Each "
-        "has a CUDA form and a CPU form, which agree as its text says, and works on BGR8 and GRAY8, 8 bit. In formulas "
+        "has a CUDA form and a CPU form, which agree as its text says, and works on BGR8 and GRAY8; those that say so "
+        "on BGR16 and GRAY16 too, where values go to 65535 and a level, also of a colour, is 257 of them. In formulas "
         "v and in are a value, 0–255, out is what becomes of it, // divides rounding down and >> shifts right. An "
         "example is a chain as `--chain`, the page and `PUT …/chain` take it; `pinhole ops explain` says what becomes "
         "of one on a GPU. Rules of rounding and borders that hold for all are in [DESIGN.md](../DESIGN.md)."
@@ -72,7 +73,8 @@ def _entry(op: AnyOp) -> Iterator[str]:
     before_px, after_px = photograph.shape[1], plan_of(parse_chain(example.chain), photograph).result.width
     yield f"## {op.name}"
     yield from paragraphs(type(op).__doc__ or "")
-    yield f"Kind: {op.kind.value}, fusion: {FUSION[op.kind][0]}."
+    bits = "8 and 16 bits" if op.takes_16_bit else "8 bits"
+    yield f"Kind: {op.kind.value}, fusion: {FUSION[op.kind][0]}. Takes {bits}."
     yield parameter_table(op.Params.model_json_schema())
     yield f"```\n{example.chain}\n```"
     yield f"{_image(example.given.file, before_px, 'before')} {_image(op.name, after_px, 'after')}"

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from kernels.chain import Step
+from kernels.codegen import headers
 from kernels.image import Pixels
 from kernels.op import OpKind, PixelOp, SeparableOp, WindowOp
 from kernels.registry import all_ops
@@ -35,14 +36,17 @@ using std::min;
 #define __device__
 #define __forceinline__ inline
 #define __noinline__
-typedef unsigned char uint8;
-typedef unsigned short uint16;
-typedef unsigned int uint32;
-typedef unsigned long long uint64;
+struct uint4 { unsigned x, y, z, w; };
+template <class T> T __ldcs(const T* address) { return *address; }
+template <class T> void __stcs(T* address, T value) { *address = value; }
+inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned long long)a * b >> 32; }
+COMMON
 struct Taps {
   uint16 tap[32];
 };
 struct Window {
+  typedef int Sum;
+  static constexpr int LEVEL = 1;
   const uint8* centre;
   int pitch, channels, radius;
   int operator()(int dx, int dy) const {
@@ -87,7 +91,7 @@ _VALUE = {False: "NAME(at, *p)", True: "NAME(weighed(at, *p), at(0, 0), *p)"}
 
 def build(compiler: str, folder: Path) -> ctypes.CDLL:
     """A library with ``run_NAME(first, pitch, channels, radius, width, height, params, out)`` for each of the ops."""
-    text = _PRELUDE
+    text = _PRELUDE.replace("COMMON", headers()["pinhole/common.cuh"].replace("#pragma once", ""))
     for name, op in WINDOW_OPS.items():
         text += (
             op.cuda_source

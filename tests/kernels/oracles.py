@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from kernels.chain import Chain
 from kernels.formats import Matrix, Range
-from kernels.image import NO_STAMP, ImageSpec, ImageView, Pixels, Stamp
+from kernels.image import NO_STAMP, ImageSpec, ImageView, Pixels, Stamp, Values
+from tests.kernels.oracles_depth import most, saturated
 from tests.kernels.oracles_gather import GATHER_ORACLES
 from tests.kernels.oracles_global import GLOBAL_ORACLES, STATISTIC_ORACLES, Counting
 from tests.kernels.oracles_point import POINT_ORACLES, Oracle
@@ -58,6 +59,10 @@ def oracle_working(source: ImageView) -> Pixels:
     spec = source.spec
     if spec.format.name == "GRAY8":
         return bytes_of(source, 0)
+    if spec.format.name in ("GRAY16", "BGR16"):
+        low_high = bytes_of(source, 0).reshape(spec.height, spec.width, -1, 2).astype(np.uint16)
+        values = low_high[..., 0] + 256 * low_high[..., 1]
+        return values[..., 0] if spec.format.name == "GRAY16" else values
     if spec.format.name in ("BGR8", "RGB8"):
         picture = bytes_of(source, 0).reshape(spec.height, spec.width, 3)
         return picture if spec.format.name == "BGR8" else picture[:, :, [2, 1, 0]]
@@ -182,7 +187,7 @@ def gaussian_blur(picture: Pixels, params: dict[str, Any]) -> Pixels:
     height = picture.shape[0]
     total = sum(tap * rows[reflect_101(np.arange(height) + i - half, height)] for i, tap in enumerate(taps))
     assert not isinstance(total, int)
-    return ((total + 32768) >> 16).astype(np.uint8)
+    return ((total + 32768) >> 16).astype(picture.dtype)
 
 
 def sobel(picture: Pixels, params: dict[str, Any]) -> Pixels:
@@ -194,15 +199,14 @@ def sobel(picture: Pixels, params: dict[str, Any]) -> Pixels:
             value = shifted(picture, dx, dy)
             gx += weights[dy + 1][dx + 1] * value
             gy += weights[dx + 1][dy + 1] * value
-    strength: Ints = np.minimum(np.abs(gx) + np.abs(gy), 255)
-    return strength.astype(np.uint8)
+    return saturated(np.abs(gx) + np.abs(gy), picture)
 
 
 def sharpen(picture: Pixels, params: dict[str, Any]) -> Pixels:
     value = 5 * shifted(picture, 0, 0)
     for dx, dy in ((-1, 0), (1, 0), (0, -1), (0, 1)):
         value -= shifted(picture, dx, dy)
-    return np.clip(value, 0, 255).astype(np.uint8)
+    return saturated(value, picture)
 
 
 def grayscale(picture: Pixels, params: dict[str, Any]) -> Pixels:
@@ -212,7 +216,7 @@ def grayscale(picture: Pixels, params: dict[str, Any]) -> Pixels:
     blue = 32768 - red - green
     b, g, r = np.moveaxis(picture.astype(np.int64), -1, 0)
     grey: Ints = (blue * b + green * g + red * r + 16384) >> 15
-    return grey.astype(np.uint8)
+    return grey.astype(picture.dtype)
 
 
 def flip(picture: Pixels, params: dict[str, Any]) -> Pixels:
@@ -245,8 +249,8 @@ def resize(picture: Pixels, params: dict[str, Any]) -> Pixels:
     values = picture.reshape(height, width, -1).astype(np.float64)
     left, right = down.astype(np.float64), across.T.astype(np.float64)
     sums = np.stack([left @ values[:, :, c] @ right for c in range(values.shape[2])], axis=-1)
-    means: Ints = np.clip((2 * sums.astype(np.int64) + whole) // (2 * whole), 0, 255)
-    return means.astype(np.uint8).reshape(new_height, new_width, *picture.shape[2:])
+    means = saturated((2 * sums.astype(np.int64) + whole) // (2 * whole), picture)
+    return means.reshape(new_height, new_width, *picture.shape[2:])
 
 
 @lru_cache(maxsize=64)
@@ -305,27 +309,35 @@ def cubic_weights(size: int, new_size: int) -> Ints:
 WEIGHTS = {"nearest": nearest_weights, "linear": linear_weights, "area": area_weights, "cubic": cubic_weights}
 
 
-def point(curve: Callable[[int, dict[str, Any]], float]) -> Callable[[Pixels, dict[str, Any]], Pixels]:
+def point(curve: Callable[[int, dict[str, Any]], float]) -> Callable[[Values, dict[str, Any]], Values]:
     """A point op from its real-number curve: rounded half up, saturated."""
+    return point_of_depth(lambda v, params, _: curve(v, params))
 
-    def apply(picture: Pixels, params: dict[str, Any]) -> Pixels:
-        table = [min(max(math.floor(curve(v, params) + 0.5), 0), 255) for v in range(256)]
-        return np.asarray(table, np.uint8)[picture]
+
+def point_of_depth(curve: Callable[[int, dict[str, Any], int], float]) -> Callable[[Values, dict[str, Any]], Values]:
+    """The same from a curve that is told the greatest value: 255, or 65535."""
+
+    def apply(picture: Values, params: dict[str, Any]) -> Values:
+        values, places = np.unique(picture, return_inverse=True)
+        made = [min(max(math.floor(curve(int(v), params, most(picture)) + 0.5), 0), most(picture)) for v in values]
+        return np.asarray(made, picture.dtype)[places.reshape(picture.shape)]
 
     return apply
 
 
 ORACLES: dict[str, Callable[[Pixels, dict[str, Any]], Pixels]] = {
     "flip": flip,
-    "gain_offset": point(lambda v, p: p["gain"] * v + p["offset"]),
-    "gamma": point(lambda v, p: 255.0 * (v / 255.0) ** (1.0 / p["gamma"])),
+    "gain_offset": point_of_depth(lambda v, p, most: p["gain"] * v + p["offset"] * most / 255),
+    "gamma": point_of_depth(lambda v, p, most: most * (v / most) ** (1.0 / p["gamma"])),
     "gaussian_blur": gaussian_blur,
     "grayscale": grayscale,
-    "invert": point(lambda v, p: 255 - v),
+    "invert": point_of_depth(lambda v, p, most: most - v),
     "resize": resize,
     "sharpen": sharpen,
     "sobel": sobel,
-    "threshold": point(lambda v, p: p["max_value"] if (v > p["threshold"]) != p["inverted"] else 0),
+    "threshold": point_of_depth(
+        lambda v, p, most: p["max_value"] * most / 255 if (255 * v > most * p["threshold"]) != p["inverted"] else 0
+    ),
     **GATHER_ORACLES,
     **GLOBAL_ORACLES,
     **POINT_ORACLES,
@@ -338,5 +350,6 @@ ORACLES: dict[str, Callable[[Pixels, dict[str, Any]], Pixels]] = {
 def packed_size(spec: ImageSpec) -> int:
     """Bytes of the picture without padding, from the format's definition."""
     w, h, cw, ch = spec.width, spec.height, -(-spec.width // 2), -(-spec.height // 2)
-    return {"BGR8": 3 * w * h, "RGB8": 3 * w * h, "GRAY8": w * h, "NV12": w * h + 2 * cw * ch,
+    return {"BGR8": 3 * w * h, "RGB8": 3 * w * h, "GRAY8": w * h, "GRAY16": 2 * w * h, "BGR16": 6 * w * h,
+            "NV12": w * h + 2 * cw * ch,
             "I420": w * h + 2 * cw * ch, "YUYV": 4 * cw * h, "UYVY": 4 * cw * h}[spec.format.name]  # fmt: skip

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.image import Pixels
+from tests.kernels.oracles_depth import level
 
 
 def crop(picture: Pixels, params: dict[str, Any]) -> Pixels:
@@ -26,7 +27,7 @@ def rotate(picture: Pixels, params: dict[str, Any]) -> Pixels:
     """Where each pixel of the source goes, one quarter turn after the other: what was on the left is on top."""
     for _ in range(params["degrees"] // 90):
         height, width = picture.shape[:2]
-        turned = np.empty((width, height, *picture.shape[2:]), np.uint8)
+        turned = np.empty((width, height, *picture.shape[2:]), picture.dtype)
         for y in range(height):
             turned[:, height - 1 - y] = picture[y]
         picture = turned
@@ -37,9 +38,10 @@ def fill_values(picture: Pixels, color: str) -> tuple[int, ...]:
     """A colour's channels for this picture; in grey, BT.601's luma as grayscale has it."""
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     if picture.ndim == 3:
-        return blue, green, red
+        return blue * level(picture), green * level(picture), red * level(picture)
     weights = [math.floor(Fraction(weight, 1000) * 32768 + Fraction(1, 2)) for weight in (299, 587)]
-    return ((weights[0] * red + weights[1] * green + (32768 - sum(weights)) * blue + 16384) >> 15,)
+    grey = (weights[0] * red + weights[1] * green + (32768 - sum(weights)) * blue + 16384) >> 15
+    return (grey * level(picture),)
 
 
 def letterbox(picture: Pixels, params: dict[str, Any]) -> Pixels:
@@ -49,7 +51,7 @@ def letterbox(picture: Pixels, params: dict[str, Any]) -> Pixels:
     scale = min(Fraction(params["width"], width), Fraction(params["height"], height))
     inner_width, inner_height = (max(math.floor(side * scale + Fraction(1, 2)), 1) for side in (width, height))
     inner = resize(picture, {"width": inner_width, "height": inner_height, "interpolation": params["interpolation"]})
-    result = np.empty((params["height"], params["width"], *picture.shape[2:]), np.uint8)
+    result = np.empty((params["height"], params["width"], *picture.shape[2:]), picture.dtype)
     result[...] = np.reshape(fill_values(picture, params["fill"]), picture.shape[2:])
     left, top = (params["width"] - inner_width) // 2, (params["height"] - inner_height) // 2
     result[top : top + inner_height, left : left + inner_width] = inner
@@ -63,14 +65,14 @@ def sampled(picture: Pixels, x: Ints, y: Ints, params: dict[str, Any]) -> Pixels
     """The picture at points in 1/32 px: its values in a table of all places that are asked for, then four of them."""
     x, y = np.clip(x, -(2**25), 2**25), np.clip(y, -(2**25), 2**25)
     if params["interpolation"] == "nearest":
-        return value_at(picture, (x + 16) // 32, (y + 16) // 32, params).astype(np.uint8)
+        return value_at(picture, (x + 16) // 32, (y + 16) // 32, params).astype(picture.dtype)
     total = np.zeros((*x.shape, *picture.shape[2:]), np.int64)
     for dx in (0, 1):
         for dy in (0, 1):
             weight = (x % 32 if dx else 32 - x % 32) * (y % 32 if dy else 32 - y % 32)
             value = value_at(picture, x // 32 + dx, y // 32 + dy, params)
             total += value * weight.reshape(*x.shape, *[1] * (picture.ndim - 2))
-    return ((total + 512) // 1024).astype(np.uint8)
+    return ((total + 512) // 1024).astype(picture.dtype)
 
 
 def value_at(picture: Pixels, x: Ints, y: Ints, params: dict[str, Any]) -> Ints:

@@ -11,16 +11,20 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from kernels.image import Pixels
+from kernels.image import Pixels, Values
+from tests.kernels.oracles_depth import level, most
+from tests.kernels.oracles_depth import saturated as clipped
 
 Oracle = Callable[[Pixels, dict[str, Any]], Pixels]
 
 
 def levels(picture: Pixels, params: dict[str, Any]) -> Pixels:
-    black, white = params["black"], params["white"]
+    greatest = most(picture) if picture.dtype == np.uint8 else 2 ** params["bits"] - 1
+    black, white = (math.floor(Fraction(params[k]) * greatest / 255 + Fraction(1, 2)) for k in ("black", "white"))
     width = white - black if white > black else 1
-    table = [math.floor(Fraction(255 * (v - black), width) + Fraction(1, 2)) for v in range(256)]
-    result: Pixels = np.clip(np.array(table), 0, 255).astype(np.uint8)[picture]
+    values, places = np.unique(picture, return_inverse=True)
+    table = [math.floor(Fraction(255 * (int(v) - black), width) + Fraction(1, 2)) for v in values]
+    result: Pixels = np.clip(np.array(table), 0, 255).astype(np.uint8)[places.reshape(picture.shape)]
     return result
 
 
@@ -45,9 +49,10 @@ def mixed(mix: Callable[[dict[str, Any], str, tuple[float, float, float]], float
             factors = [mix(params, channel, colour) - offset for colour in ((1, 0, 0), (0, 1, 0), (0, 0, 1))]
             fixed = [whole(factor) for factor in factors]
             fixed[place] = whole(sum(factors)) - sum(fixed[:place] + fixed[place + 1 :])
-            total = sum(factor * values[:, :, j] for j, factor in enumerate(fixed)) + 1024 * round(offset)
+            added = 1024 * round(offset) * level(picture)
+            total = sum(factor * values[:, :, j] for j, factor in enumerate(fixed)) + added
             result[:, :, place] = (total + 512) // 1024
-        return np.clip(result, 0, 255).astype(np.uint8)
+        return clipped(result, picture)
 
     return apply
 
@@ -89,7 +94,7 @@ def brightness(picture: Pixels) -> Pixels:
     if picture.ndim == 2:
         return picture
     weighed = picture.astype(np.int64) * (3735, 19235, 9798)
-    grey: Pixels = ((weighed.sum(axis=2) + 16384) // 32768).astype(np.uint8)
+    grey: Pixels = ((weighed.sum(axis=2) + 16384) // 32768).astype(picture.dtype)
     return grey
 
 
@@ -105,7 +110,9 @@ def ink(picture: Pixels, color: str) -> Pixels:
     """A colour as a pixel of the picture: (3,), or () in a grey one."""
     blue_green_red: Pixels = np.array([int(color[i : i + 2], 16) for i in (5, 3, 1)], np.uint8)
     one_grey: Pixels = brightness(blue_green_red.reshape(1, 1, 3))[0, 0]
-    return blue_green_red if picture.ndim == 3 else one_grey
+    eight = blue_green_red if picture.ndim == 3 else one_grey
+    scaled: Values = (eight.astype(np.int64) * level(picture)).astype(picture.dtype)
+    return scaled
 
 
 def overlay_grid(picture: Pixels, params: dict[str, Any]) -> Pixels:

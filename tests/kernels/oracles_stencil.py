@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels.image import Pixels
+from tests.kernels.oracles_depth import level, saturated
 
 Ints = npt.NDArray[np.int64]
 Oracle = Callable[[Pixels, dict[str, Any]], Pixels]
@@ -46,20 +47,15 @@ def weighed_both_ways(picture: Pixels, weights: Sequence[int]) -> Ints:
     return weighed(weighed(picture, [weights]), [[weight] for weight in weights])
 
 
-def to_bytes(values: Ints) -> Pixels:
-    saturated: Pixels = np.clip(values, 0, 255).astype(np.uint8)
-    return saturated
-
-
 def scharr(picture: Pixels, params: dict[str, Any]) -> Pixels:
     gx = weighed(picture, [[-3, 0, 3], [-10, 0, 10], [-3, 0, 3]])
     gy = weighed(picture, [[-3, -10, -3], [0, 0, 0], [3, 10, 3]])
-    return to_bytes(abs(gx) + abs(gy))
+    return saturated(abs(gx) + abs(gy), picture)
 
 
 def laplacian(picture: Pixels, params: dict[str, Any]) -> Pixels:
     weights = {1: [[0, 1, 0], [1, -4, 1], [0, 1, 0]], 3: [[2, 0, 2], [0, -8, 0], [2, 0, 2]]}
-    return to_bytes(abs(weighed(picture, weights[params["ksize"]])))
+    return saturated(abs(weighed(picture, weights[params["ksize"]])), picture)
 
 
 def filter2d(picture: Pixels, params: dict[str, Any]) -> Pixels:
@@ -74,7 +70,8 @@ def filter2d(picture: Pixels, params: dict[str, Any]) -> Pixels:
         units[len(units) // 2][len(units[0]) // 2] += rounded(whole * 2**k) - sum(map(sum, units))
         if 510 * (sum(abs(weight) for row in units for weight in row) + 2**k) < 2**24:
             break
-    return to_bytes((2 * (weighed(picture, units) + params["offset"] * 2**k) + 2**k) // 2 ** (k + 1))
+    total = weighed(picture, units) + params["offset"] * level(picture) * 2**k
+    return saturated((2 * total + 2**k) // 2 ** (k + 1), picture)
 
 
 def rounded(value: Fraction) -> int:
@@ -84,13 +81,13 @@ def rounded(value: Fraction) -> int:
 def median(picture: Pixels, params: dict[str, Any]) -> Pixels:
     side = params["ksize"]
     values = np.stack([values for _, _, values in window(picture, side, side)])
-    return to_bytes(np.sort(values, axis=0)[side * side // 2])
+    return saturated(np.sort(values, axis=0)[side * side // 2], picture)
 
 
 def box_blur(picture: Pixels, params: dict[str, Any]) -> Pixels:
     side = params["ksize"]
     total = weighed_both_ways(picture, [1] * side)
-    return to_bytes((2 * total + side**2) // (2 * side**2))
+    return saturated((2 * total + side**2) // (2 * side**2), picture)
 
 
 def gaussian(picture: Pixels, ksize: int, sigma: float) -> Ints:
@@ -130,7 +127,7 @@ def unsharp_mask(picture: Pixels, params: dict[str, Any]) -> Pixels:
     difference = values - gaussian(picture, params["ksize"], params["sigma"])
     amount = rounded(Fraction(params["amount"]) * 256)
     sharper = values + (amount * difference + 128) // 256
-    return to_bytes(np.where(abs(difference) > params["threshold"], sharper, values))
+    return saturated(np.where(abs(difference) > params["threshold"] * level(picture), sharper, values), picture)
 
 
 def adaptive_threshold(picture: Pixels, params: dict[str, Any]) -> Pixels:
@@ -138,8 +135,8 @@ def adaptive_threshold(picture: Pixels, params: dict[str, Any]) -> Pixels:
         mean = box_blur(picture, params).astype(np.int64)
     else:
         mean = gaussian(picture, params["ksize"], 0.0)
-    above = (picture > mean - params["offset"]) != params["inverted"]
-    return to_bytes(np.where(above, params["max_value"], 0))
+    above = (picture > mean - params["offset"] * level(picture)) != params["inverted"]
+    return saturated(np.where(above, params["max_value"] * level(picture), 0), picture)
 
 
 def morphology(*steps: Callable[..., Any]) -> Oracle:
@@ -149,7 +146,7 @@ def morphology(*steps: Callable[..., Any]) -> Oracle:
         for extremum in steps:
             values = [values for _, _, values in window(picture, params["ksize"], 1)]
             values = [values for _, _, values in window(extremum(values, axis=0), 1, params["ksize"])]
-            picture = to_bytes(extremum(values, axis=0))
+            picture = saturated(extremum(values, axis=0), picture)
         return picture
 
     return apply

@@ -14,7 +14,8 @@ import cv2
 import numpy as np
 import numpy.typing as npt
 
-from kernels.image import Pixels
+from kernels.image import Pixels, Values
+from tests.kernels.oracles_depth import level
 from tests.kernels.oracles_point import Oracle, brightness
 
 Ints = npt.NDArray[np.int64]
@@ -34,8 +35,14 @@ class FrameDifference:
         before, self.before = self.before, now
         if before is None:
             return np.zeros_like(picture)
-        table = [min(nearest(Fraction(params["gain"]) * d), 255) for d in range(256)]
-        result: Pixels = np.array(table, np.uint8)[np.abs(now - before)]
+        gain = Fraction(params["gain"])
+        distances, places = np.unique(np.abs(now - before), return_inverse=True)
+        if picture.dtype == np.uint16:
+            fixed = math.floor(gain * 2**32 + Fraction(1, 2))
+            made = [min((fixed * int(d) + 2**31) // 2**32, 65535) for d in distances]
+        else:
+            made = [min(nearest(gain * int(d)), 255) for d in distances]
+        result: Values = np.array(made, picture.dtype)[places.reshape(picture.shape)]
         return result
 
 
@@ -62,9 +69,10 @@ class TemporalDenoise:
             self.mean = now
         shown = (self.mean + 128) // 256
         table = np.array([self.share(d, params) for d in range(256)])
-        share = table[np.abs(picture.astype(np.int64) - shown)]
+        levels_apart = (2 * np.abs(picture.astype(np.int64) - shown) + level(picture)) // (2 * level(picture))
+        share = table[levels_apart]
         self.mean = self.mean + np.floor_divide(2 * share * (now - self.mean) + 128, 256)
-        return ((self.mean + 128) // 256).astype(np.uint8)
+        return ((self.mean + 128) // 256).astype(picture.dtype)
 
 
 class BackgroundSubtraction:

@@ -152,4 +152,4 @@ def steps_for(format: PixelFormat) -> list[Step]:
     """The extreme steps for formats that ops see; for others, which come to ops as BGR8, each op as it is."""
     if format in (BGR8, GRAY8):
         return extreme_steps()
-    return [Step(op, op.Params()) for op in all_ops().values()]
+    return [Step(op, op.Params()) for op in all_ops().values() if format.depth == 8 or op.takes_16_bit]

@@ -18,8 +18,10 @@ SIZES = ((1, 1), (1, 9), (2, 1), (3, 3), (7, 18), (62, 50), (127, 33), (128, 16)
 
 
 def oracle_planes(picture: Pixels, target: PixelFormat) -> bytes:
-    """The packed planes of a (H, W) or (H, W, 3) picture, by the definition in kernels/formats.py."""
+    """The packed planes of a (H, W) or (H, W, 3) picture, by the definition in kernels/formats.py; 16 bits / 257."""
     wide: npt.NDArray[np.int64] = picture.astype(np.int64)
+    if picture.dtype == np.uint16:
+        wide = (2 * wide + 257) // 514
     if wide.ndim == 2:
         wide = np.stack([wide] * 3, axis=-1)
     blue, green, red = wide[..., 0], wide[..., 1], wide[..., 2]

@@ -13,6 +13,7 @@ from kernels.device import Device
 from kernels.formats import BGR8, FORMATS, GRAY8, PixelFormat
 from kernels.image import ImageSpec, ImageView
 from kernels.plan import slot_source_spec
+from kernels.registry import find_op
 from tests.kernels.cases import Paint, SourceCase, check_exact, check_sequence, paint_constant, paint_scene
 from tests.kernels.oracles_temporal import TEMPORAL_ORACLES
 from tests.kernels.strategies import extreme_steps
@@ -71,7 +72,8 @@ class TemporalCases:
     @pytest.mark.parametrize("format", FORMATS.values(), ids=str)
     def test_every_format_is_remembered(self, device: Device, format: PixelFormat) -> None:
         for name in TEMPORAL_ORACLES:
-            check_exact(device, SourceCase(format, 97, 41, 4, 1).spec(), name, frames=4)
+            if format.depth == 8 or find_op(name, "").takes_16_bit:
+                check_exact(device, SourceCase(format, 97, 41, 4, 1).spec(), name, frames=4)
 
     @pytest.mark.parametrize("name", TEMPORAL_ORACLES)
     def test_another_size_starts_anew_and_so_does_the_first_size_again(self, device: Device, name: str) -> None:

@@ -11,30 +11,31 @@ from hypothesis import strategies as st
 from kernels import color_cpu
 from kernels.color_cpu import to_working
 from kernels.errors import InputError
-from kernels.formats import BGR8, FORMATS, GRAY8, NV12, RGB8, UYVY, YUYV, Matrix, PixelFormat, Range
-from kernels.image import ImageSpec, ImageView, Pixels
+from kernels.formats import BGR8, FORMATS, NV12, RGB8, UYVY, YUYV, Matrix, PixelFormat, Range
+from kernels.image import VALUE_TYPES, ImageSpec, ImageView, Values
 from kernels.op import Scratch
 from tests.kernels.cases import LAYOUTS, SIZES, STALE, SourceCase, random_source
 from tests.kernels.oracles import oracle_working, yuv_samples, yuv_to_bgr_real
+from tests.kernels.oracles_depth import level
 
 VARIANTS = list(product(Matrix, Range))
 YUV = [format for format in FORMATS.values() if format.is_yuv]
 
 
-def convert(source: ImageView, scratch: Scratch | None = None) -> Pixels:
-    """Into stale memory with padded rows at an odd address; asserts that nothing but the picture was written."""
+def convert(source: ImageView, scratch: Scratch | None = None) -> Values:
+    """Into stale memory with padded rows at an odd place; asserts that nothing but the picture was written."""
     spec = source.spec
-    channels = spec.format.channels
+    channels, size = spec.format.channels, spec.format.value_bytes
     shape = (spec.height, spec.width) if channels == 1 else (spec.height, spec.width, channels)
-    stride = spec.width * channels + 7
-    buffer = np.full(1 + stride * spec.height, STALE, np.uint8)
-    strides = (stride, 1) if channels == 1 else (stride, channels, 1)
-    out: Pixels = np.ndarray(shape, np.uint8, buffer, 1, strides)
+    stride = (spec.width * channels + 7) * size
+    buffer = np.full(size + stride * spec.height, STALE, np.uint8)
+    strides = (stride, size) if channels == 1 else (stride, channels * size, size)
+    out: Values = np.ndarray(shape, VALUE_TYPES[spec.format.depth], buffer, size, strides)
     before = source.buffer.copy()
     to_working(source, out, scratch or Scratch())
     np.testing.assert_array_equal(source.buffer, before, "the source was written")
-    result: Pixels = out.copy()
-    out[...] = STALE
+    result: Values = out.copy()
+    out[...] = STALE * level(out)
     assert (buffer == STALE).all(), "written beside the picture"
     return result
 
@@ -121,19 +122,20 @@ def test_any_size_and_stride_is_exact(
 def test_an_out_of_another_shape_or_type_is_refused_and_not_written(format: PixelFormat) -> None:
     """OpenCV would silently write elsewhere."""
     source = random_source(ImageSpec.make(format, 6, 4))
-    right: tuple[int, ...] = (4, 6) if format is GRAY8 else (4, 6, 3)
+    right: tuple[int, ...] = (4, 6) if format.channels == 1 else (4, 6, 3)
+    kind, other = ("uint8", np.uint16) if format.depth == 8 else ("uint16", np.uint8)
     wrong: list[Any] = [
         np.zeros((6, 4, 3), np.uint8),
         np.zeros((4, 6, 4), np.uint8),
         np.zeros((4, 6, 1), np.uint8),
-        np.zeros((4, 6, 3) if format is GRAY8 else (4, 6), np.uint8),
-        np.zeros(right, np.uint16),
+        np.zeros((4, 6, 3) if format.channels == 1 else (4, 6), kind),
+        np.zeros(right, other),
         np.zeros(right, np.int8),
     ]
     for out in wrong:
         with pytest.raises(InputError, match="out: ") as caught:
             to_working(source, out, Scratch())
-        assert f"uint8 {right}" in caught.value.allowed
+        assert f"{kind} {right}" in caught.value.allowed
         assert not out.any()
 
 

@@ -20,18 +20,18 @@ from tests.kernels.oracles import packed_size, standard_factors
 
 
 def test_the_formats_are_the_ones_promised() -> None:
-    assert list(FORMATS) == ["BGR8", "RGB8", "GRAY8", "NV12", "I420", "YUYV", "UYVY"]
+    assert list(FORMATS) == ["BGR8", "RGB8", "GRAY8", "NV12", "I420", "YUYV", "UYVY", "GRAY16", "BGR16"]
     assert all(pixel_format(name) is format and str(format) == name for name, format in FORMATS.items())
 
 
 @pytest.mark.parametrize(
-    ("name", "nearest"), [("NV21", "NV12"), ("nv12", None), ("BGR", "BGR8"), ("YVYU", "UYVY"), ("", None)]
+    ("name", "nearest"), [("NV21", "NV12"), ("nv12", None), ("BGR9", "BGR8"), ("YVYU", "UYVY"), ("", None)]
 )
 def test_b101_a_name_that_is_not_ours_is_refused_and_never_taken_for_another(name: str, nearest: str | None) -> None:
     with pytest.raises(UnknownNameError) as caught:
         pixel_format(name, "cameras.front.format")
     assert caught.value.field == "cameras.front.format"
-    assert caught.value.allowed == "BGR8, GRAY8, I420, NV12, RGB8, UYVY, YUYV"
+    assert caught.value.allowed == "BGR16, BGR8, GRAY16, GRAY8, I420, NV12, RGB8, UYVY, YUYV"
     assert nearest is None or f"did you mean {nearest!r}" in str(caught.value)
 
 

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kernels.errors import InputError
-from kernels.formats import BGR8, FORMATS, GRAY8, I420, NV12, YUYV, Matrix, PixelFormat, Range
+from kernels.formats import BGR8, FORMATS, GRAY8, GRAY16, I420, NV12, YUYV, Matrix, PixelFormat, Range
 from kernels.image import MAX_SIDE_PX, ImageSpec, ImageView, align_up
 from tests.kernels.cases import POISON, SourceCase, random_source, source_cases
 from tests.kernels.oracles import bytes_of
@@ -24,6 +25,8 @@ def test_the_packed_layout_of_each_format() -> None:
         "I420": ((0, 15, 21), (5, 3, 3), 27),
         "YUYV": ((0,), (12,), 36),
         "UYVY": ((0,), (12,), 36),
+        "GRAY16": ((0,), (10,), 30),
+        "BGR16": ((0,), (30,), 90),
     }
 
 
@@ -43,7 +46,8 @@ def test_planes_are_exactly_the_pictures_bytes(case: SourceCase) -> None:
     for index, plane in enumerate(view.planes):
         assert plane.shape == view.spec.plane_shape(index)
         assert np.shares_memory(plane, view.buffer)
-        np.testing.assert_array_equal(plane.reshape(len(plane), -1), bytes_of(view, index))
+        bytes_of_plane = np.ascontiguousarray(plane.reshape(len(plane), -1)).view(np.uint8)
+        np.testing.assert_array_equal(bytes_of_plane, bytes_of(view, index))
     for layout, offset, stride in zip(view.spec.format.planes, view.spec.offsets, view.spec.strides, strict=True):
         for row in range(layout.rows(case.height)):
             start = offset + row * stride
@@ -74,6 +78,18 @@ def test_b67_a_buffer_that_is_too_short_is_refused_before_any_read(format: Pixel
             ImageView(spec, np.empty(length, np.uint8))
         assert caught.value.field == "buffer"
         assert str(spec.nbytes) in caught.value.allowed
+
+
+def test_values_of_16_bits_lie_at_even_addresses() -> None:
+    spec = ImageSpec.make(GRAY16, 5, 3)
+    room = np.zeros(64, np.uint8)
+    ImageView(spec, room[2:])
+    with pytest.raises(InputError, match="buffer: starts at an odd address"):
+        ImageView(spec, room[1:])
+    with pytest.raises(InputError, match="no whole number of values of 16 bits"):
+        replace(spec, strides=(11,))
+    with pytest.raises(InputError, match="no whole number of values of 16 bits"):
+        replace(spec, offsets=(1,))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels.chain import Chain, Step, parse_chain
-from kernels.formats import BGR8, FORMATS, GRAY8, NV12, YUYV, Matrix, PixelFormat, Range
+from kernels.formats import BGR8, BGR16, FORMATS, GRAY8, GRAY16, NV12, YUYV, Matrix, PixelFormat, Range
 from kernels.image import MAX_SIDE_PX, PLANE_ALIGNMENT, ImageSpec, Pixels, Shape
 from kernels.op import OpKind, OpParams, Scratch, StatisticOp, TemporalOp
 from kernels.plan import MAX_HALO_PX, PassKind, chain_params, make_plan, result_nbytes, slot_source_spec, unfused
@@ -27,7 +27,7 @@ def test_the_result_is_packed_and_the_pictures_aligned(format: PixelFormat, size
     assert plan.source is source
     assert len(plan.pictures) == 3
     for picture in (*plan.pictures, plan.result):
-        assert picture.format is (GRAY8 if format is GRAY8 else BGR8)
+        assert picture.format is {GRAY8: GRAY8, GRAY16: GRAY16, BGR16: BGR16}.get(format, BGR8)
         assert (picture.width, picture.height) == size
     assert plan.result.nbytes == plan.result.pixel_bytes == packed_size(plan.result)
     assert all(picture.strides[0] % PLANE_ALIGNMENT == 0 for picture in plan.pictures)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from kernels.errors import InputError
-from kernels.formats import BGR8, FORMATS, GRAY8, NV12, YUYV, PixelFormat
+from kernels.formats import BGR8, BGR16, FORMATS, GRAY8, GRAY16, NV12, YUYV, PixelFormat
 from kernels.image import ImageSpec, ImageView, Pixels
 from kernels.plan import slot_source_spec
 from pipeline.frame import Capture
@@ -40,8 +40,12 @@ def picture_bytes(view: ImageView) -> list[Pixels]:
 
 
 def luma(view: ImageView) -> Pixels:
-    """One byte a pixel where black and white of the code stand, from the format's definition."""
+    """One byte a pixel where black and white of the code stand, from the format's definition; of 16 bits v / 257."""
     first = bytes_of(view, 0)
+    if view.spec.format.depth == 16:
+        pairs = first.reshape(len(first), -1, 2)
+        assert (pairs[..., 0] == pairs[..., 1]).all(), "multiples of 257"
+        return pairs[..., 0] if view.spec.format.channels == 1 else pairs[:, 1::3, 0]
     where = {"BGR8": slice(1, None, 3), "RGB8": slice(1, None, 3), "YUYV": slice(0, None, 2), "UYVY": slice(1, None, 2)}
     return first[:, where.get(view.spec.format.name, slice(None))]
 
@@ -67,6 +71,12 @@ def test_yuv_cards_show_the_colours_of_the_bgr_card(format: PixelFormat, size: t
     expected = oracle_working(draw(BGR8, size, 1234)).astype(int)
     shown = oracle_working(draw(format, size, 1234)).astype(int)
     assert np.abs(shown - expected).max() <= 2
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [(GRAY16, GRAY8), (BGR16, BGR8)], ids=str)
+def test_a_card_of_16_bits_is_that_of_8_bits_times_257(wide: PixelFormat, narrow: PixelFormat) -> None:
+    made, expected = (oracle_working(draw(format, (641, 479), 99)) for format in (wide, narrow))
+    np.testing.assert_array_equal(made, expected.astype(np.int64) * 257)
 
 
 def test_grey_card_is_the_luma_of_the_bgr_card() -> None:
@@ -146,6 +156,8 @@ def test_clock_is_drawn_in_the_middle_and_changes(size: tuple[int, int]) -> None
 @pytest.mark.parametrize("size", [(352, 128), (641, 479)])
 def test_code_survives_jpeg_quality_50(format: PixelFormat, size: tuple[int, int]) -> None:
     picture = oracle_working(draw(format, size, 31337))
+    if picture.dtype == np.uint16:
+        picture = (picture // 257).astype(np.uint8)
     decoded = cv2.imdecode(cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, 50])[1], cv2.IMREAD_COLOR)
     assert decoded is not None
     assert read_codes(decoded) == (31337, 31337)

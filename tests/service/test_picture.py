@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import pytest
 
-from kernels.formats import FORMATS, GRAY8, PixelFormat
+from kernels.formats import BGR8, BGR16, FORMATS, GRAY8, GRAY16, PixelFormat
 from kernels.image import Pixels
 from pipeline.state import CameraState
 from service.picture import Picture, Renderer, Variant, View, no_picture_reason
@@ -79,8 +79,32 @@ def test_source_as_png_is_converted(format: PixelFormat) -> None:
     camera.state = CameraState.RUNNING
     camera.show(30)
     picture = render(camera, view=View.SOURCE, format="png")
-    assert picture.pixel_format == ("GRAY8" if format is GRAY8 else "BGR8")
-    assert decode(picture).shape == ((48, 64) if format is GRAY8 else (48, 64, 3))
+    working = format if format in (GRAY8, GRAY16, BGR16) else BGR8
+    assert picture.pixel_format == working.name
+    made = cv2.imdecode(np.frombuffer(picture.data, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert made is not None
+    assert made.shape == ((48, 64) if format.channels == 1 else (48, 64, 3))
+    lease = camera.latest()
+    assert lease is not None
+    with lease:
+        assert made.itemsize == format.value_bytes
+        if format.is_working:
+            np.testing.assert_array_equal(made, lease.source.plane(0))
+
+
+@pytest.mark.parametrize("format", [GRAY16, BGR16], ids=str)
+def test_a_jpeg_of_16_bits_shows_them_in_8(format: PixelFormat) -> None:
+    camera = FakeCamera(format=format)
+    camera.state = CameraState.RUNNING
+    camera.show(77)
+    for width in (None, 32):
+        picture = render(camera, view=View.SOURCE, width=width)
+        assert picture.pixel_format == ("GRAY8" if format is GRAY16 else "BGR8")
+        lease = camera.latest()
+        assert lease is not None
+        with lease:
+            mean = lease.source.plane(0).mean() / 257
+        assert abs(decode(picture).mean() - mean) < 3
 
 
 def test_the_same_frame_is_not_made_twice(camera: FakeCamera) -> None:
