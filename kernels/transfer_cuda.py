@@ -66,10 +66,10 @@ extern "C" __global__ void pinhole_move(const uint4* __restrict__ from, uint4* _
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Host memory: (nbytes,) uint8 at a page's start, and where a kernel finds it (None: nowhere)."""
+    """Host memory: (nbytes,) uint8 at a page's start, and where a kernel finds it, if it sees such memory at all."""
 
     array: Pixels
-    dev_ptr: int | None
+    dev_ptr: int
 
     @property
     def ptr(self) -> int:
@@ -205,7 +205,6 @@ class CudaHold:
             target, source = (device, host.ptr) if into else (host.ptr, device)
             return lambda: copy(target, source, nbytes)
         if way.how == "kernel":
-            assert host.dev_ptr is not None
             source, target = (host.dev_ptr, device) if into else (device, host.dev_ptr)
             return lambda: self._by_kernel(source, target)
         parts = chunks(nbytes, way.streams)
@@ -242,8 +241,6 @@ class CudaHold:
         if way.how != "kernel":
             return Transfer(one_after_the_other if way.how == "sync" else both_engines, spoil, first_wrong)
         source, target = first.dev_ptr, second.dev_ptr
-        assert source is not None
-        assert target is not None
         return Transfer(
             lambda: self._by_kernel(source, target), spoil, lambda: self._patterns[0].first_wrong(second.array)
         )
@@ -341,7 +338,7 @@ Owned = tuple[Buffer, float]  # and how many seconds allocating or registering t
 def _pageable(stack: ExitStack, nbytes: int, ledger: Ledger) -> Owned:
     began = time.perf_counter()
     memory = stack.enter_context(PageMemory(nbytes, ledger))
-    return Buffer(memory.array, None), time.perf_counter() - began
+    return Buffer(memory.array, memory.array.ctypes.data), time.perf_counter() - began
 
 
 def _pinned(stack: ExitStack, nbytes: int, ledger: Ledger) -> Owned:
@@ -424,8 +421,13 @@ def free_shm_bytes() -> int:
 
 
 def absent_kinds(index: int) -> dict[str, str]:
-    """By kind of memory, or ``prefetch``, why this device has none (CUDA runtime API, "cudaDeviceAttr")."""
+    """By ``Way.kinds`` what this device lacks, and why (CUDA runtime API, "cudaDeviceAttr")."""
     absent: dict[str, str] = {}
+    if not (attribute("PageableMemoryAccess", index) and attribute("Integrated", index)):
+        # A discrete GPU may see it too, by page faults: as managed memory that is touched first.
+        absent["pageable, kernel"] = (
+            "no integrated GPU that sees pageable memory (PageableMemoryAccess), as Thor's does"
+        )
     if not attribute("HostRegisterSupported", index):
         reason = "this device cannot register host memory (HostRegisterSupported is 0)"
         absent |= {"registered NumPy": reason, "registered shm": reason}

@@ -77,7 +77,12 @@ class Way:
     @property
     def is_baseline(self) -> bool:
         """What the others of its direction are compared with."""
-        return self.memory == "pageable" or self.how == "memcpy"
+        return self.how == "memcpy" or (self.memory, self.how) == ("pageable", "sync")
+
+    @property
+    def kinds(self) -> tuple[str, str, str]:
+        """What a device may lack for it, as :class:`Room` names it."""
+        return self.memory, self.how, f"{self.memory}, {self.how}"
 
 
 def _one_way(direction: Direction) -> Iterator[Way]:
@@ -93,6 +98,7 @@ def _one_way(direction: Direction) -> Iterator[Way]:
     yield Way(direction, "registered shm", "kernel", "registered shared memory, in place")
     yield Way(direction, "managed", "first touch", "managed, first touch")
     yield Way(direction, "managed", "prefetch", "managed, prefetched")
+    yield Way(direction, "pageable", "kernel", "pageable, in place")
 
 
 CUDA_WAYS: tuple[Way, ...] = (
@@ -114,8 +120,8 @@ HOST_WAYS: tuple[Way, ...] = (
 class Room:
     """What may be taken now, in bytes, margins already left out.
 
-    ``shared``: device memory is the host's own (an integrated GPU). ``absent`` says by kind of memory, or by
-    ``prefetch``, why this device has none. ``pinned_limit`` says where the pinned budget comes from.
+    ``shared``: device memory is the host's own (an integrated GPU). ``absent`` says by ``Way.kinds`` what this device
+    lacks, and why. ``pinned_limit`` says where the pinned budget comes from.
     """
 
     host_bytes: int
@@ -151,8 +157,9 @@ def need(way: Way, nbytes: int) -> Need:
 
 def refusal(way: Way, nbytes: int, room: Room) -> str | None:
     """Why the way is not measured at this size, in words with figures, or None if it may be."""
-    if (reason := room.absent.get(way.memory) or room.absent.get(way.how)) is not None:
-        return reason
+    for kind in way.kinds:
+        if kind in room.absent:
+            return room.absent[kind]
     asked = need(way, nbytes)
     limits = (
         ("pinned memory", asked.pinned_bytes, room.pinned_bytes, room.pinned_limit),
@@ -160,9 +167,9 @@ def refusal(way: Way, nbytes: int, room: Room) -> str | None:
         ("device memory", asked.device_bytes, room.device_bytes, "what is free there, less a margin"),
         ("host memory", asked.host_bytes, room.host_bytes, "what is free, less a margin"),
     )
-    for kind, wanted, there, limit in limits:
+    for what, wanted, there, limit in limits:
         if wanted > there:
-            return f"needs {about(wanted)} of {kind}; {about(max(there, 0))} may be taken ({limit})"
+            return f"needs {about(wanted)} of {what}; {about(max(there, 0))} may be taken ({limit})"
     together = asked.host_bytes + asked.device_bytes
     if room.shared and together > min(room.host_bytes, room.device_bytes):
         there = max(min(room.host_bytes, room.device_bytes), 0)

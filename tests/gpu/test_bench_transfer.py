@@ -17,7 +17,7 @@ from kernels.proof import attribute
 from kernels.transfer import Options, measure
 from kernels.transfer_cuda import CudaMachine, absent_kinds
 from kernels.transfer_host import HostMachine
-from kernels.transfer_plan import CUDA_WAYS, Direction, Way, holdings, refusal
+from kernels.transfer_plan import CUDA_WAYS, Direction, holdings, refusal
 
 pytestmark = pytest.mark.gpu
 
@@ -90,8 +90,9 @@ def test_a_run_measures_all_that_this_device_has_and_gives_it_back(device: CudaD
     figures = measure([machine, HostMachine()], [1_000_000, 10_000_000], Options(5))
     assert not figures.failure
     assert [one for one in figures.skipped if one.broken] == []
-    skipped = {way_key(one.way) for one in figures.skipped}
-    assert {way.memory for way in CUDA_WAYS if way_key(way) in skipped} <= {*absent, "managed", "registered shm"}
+    # Two things depend on the machine beside the device: how much /dev/shm and the card have free.
+    for left in figures.skipped:
+        assert set(left.way.kinds) & {*absent, "managed", "registered shm"}, (left.way.name, left.reason)
     assert figures.peak is not None
     assert min(figures.peak.in_gb_s, figures.peak.out_gb_s, figures.peak.both_gb_s) > 0
     for one in figures.results:
@@ -99,10 +100,6 @@ def test_a_run_measures_all_that_this_device_has_and_gives_it_back(device: CudaD
         # A whole transfer with its start and end is no faster than long copies behind each other.
         assert percent is None or 0 < percent < 115, (one.way.name, one.nbytes, percent)
     assert {device.ledger.held(kind) for kind in KINDS} == {0}
-
-
-def way_key(way: Way) -> tuple[str, str]:
-    return way.direction, way.name
 
 
 def test_more_than_there_is_room_for_is_skipped_and_nothing_is_taken(

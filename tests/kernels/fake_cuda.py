@@ -33,7 +33,9 @@ class Runtime:
     memcpyDeviceToHost = 2  # noqa: N815
     hostAllocPortable = 1  # noqa: N815
     hostAllocMapped = 2  # noqa: N815
-    names = ("HostRegisterSupported", "ManagedMemory", "ConcurrentManagedAccess")
+    names = (
+        "HostRegisterSupported", "ManagedMemory", "ConcurrentManagedAccess", "PageableMemoryAccess", "Integrated",
+    )  # fmt: skip
 
     def __init__(self, device_bytes: int = 1 << 40) -> None:
         self.calls: list[str] = []
