@@ -1,18 +1,15 @@
 """Moves bytes between host and device in each kind of memory that CUDA has. Among the files that may call CuPy.
 
 All results of CUDA calls are checked: CuPy raises, and ``cuda_errors`` says which call it was. Every buffer is owned by
-an ExitStack before the next is made.
+an ExitStack before the next is made (kernels/transfer_memory.py).
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,24 +18,14 @@ from kernels.bench_cuda import CudaGpu
 from kernels.compiler import compile_cubin
 from kernels.device import CudaDevice, cuda_errors
 from kernels.driver_calls import prefetch
-from kernels.errors import DeviceFailedError, OutOfMemoryError
-from kernels.image import Pixels, align_up
-from kernels.memory import (
-    CUDA_ERROR_MEMORY_ALLOCATION,
-    DeviceMemory,
-    Ledger,
-    MappedMemory,
-    PageMemory,
-    RegisteredMemory,
-)
+from kernels.memory import DeviceMemory
 from kernels.numa import preferring
-from kernels.proof import attribute
 from kernels.transfer import POISON, Pattern, Peak, Transfer
 from kernels.transfer_host import free_host_bytes
+from kernels.transfer_memory import OWNERS, Buffer, absent_kinds, free_shm_bytes
 from kernels.transfer_plan import CUDA_WAYS, Direction, Memory, Room, Way, chunks
 
 MARGIN_BYTES = 256 << 20
-SHM_MARGIN_BYTES = 16 << 20
 PEAK_BYTES = 128 << 20
 MOST_STREAMS = 8
 THREADS = 256
@@ -62,18 +49,6 @@ extern "C" __global__ void pinhole_move(const uint4* __restrict__ from, uint4* _
     for (; i < words; i += step) to[i] = from[i];
 }
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Buffer:
-    """Host memory: (nbytes,) uint8 at a page's start, and where a kernel finds it, if it sees such memory at all."""
-
-    array: Pixels
-    dev_ptr: int
-
-    @property
-    def ptr(self) -> int:
-        return int(self.array.ctypes.data)
 
 
 class CudaMachine:
@@ -130,7 +105,7 @@ class CudaMachine:
             hosts, taken_s = [], 0.0
             with preferring(self.device.numa_node):  # as slots are: the other node's memory is a longer way
                 for _ in range(1 + paired):
-                    buffer, seconds = _OWNERS[memory](stack, nbytes, self.device.ledger)
+                    buffer, seconds = OWNERS[memory](stack, nbytes, self.device.ledger)
                     buffer.array[:] = POISON  # a page comes to be where it is first touched
                     hosts.append(buffer)
                     taken_s += seconds
@@ -144,16 +119,21 @@ class CudaMachine:
             with cuda_errors("cudaStreamSynchronize"):
                 stream.synchronize()
 
-    def move(self, source: int, target: int, nbytes: int) -> None:
-        """Copy by a kernel on the first stream, in 16-byte words; both pointers are aligned to them."""
+    def mover(self, source: int, target: int, nbytes: int) -> Callable[[], None]:
+        """Copies by a kernel on the first stream, in 16-byte words, and waits; both pointers are aligned to them."""
         words = max(nbytes // 16, 1)
         blocks = min(-(-words // THREADS), BLOCKS * self.device.multiprocessors)
         args = (ctypes.c_uint64(source), ctypes.c_uint64(target), ctypes.c_uint64(nbytes))
         pointers = (ctypes.c_void_p * len(args))(*(ctypes.addressof(arg) for arg in args))
-        with cuda_errors("cuLaunchKernel"):
-            self._launch(
-                self._function, blocks, 1, 1, THREADS, 1, 1, 0, self.streams[0].ptr, ctypes.addressof(pointers), 0
-            )
+        kept = args, pointers  # what the pointers point to lives as long as what this returns
+        launch, function, stream = self._launch, self._function, self.streams[0]
+
+        def move() -> None:
+            with cuda_errors("cuLaunchKernel"):
+                launch(function, blocks, 1, 1, THREADS, 1, 1, 0, stream.ptr, ctypes.addressof(kept[1]), 0)
+                stream.synchronize()
+
+        return move
 
 
 class CudaHold:
@@ -195,40 +175,29 @@ class CudaHold:
             for start in range(0, self._nbytes, _SCRATCH_BYTES):
                 part = scratch[: min(_SCRATCH_BYTES, self._nbytes - start)]
                 self._patterns[1].fill(part, start)
-                _copy_in(self._devices[-1] + start, part.ctypes.data, part.nbytes)
+                _copier(self._devices[-1] + start, part.ctypes.data, part.nbytes, into=True)()
 
     def _one_way(self, way: Way, host: Buffer, device: int) -> Callable[[], object]:
         machine, nbytes = self._machine, self._nbytes
         into = way.direction == "in"
-        if way.how == "sync":
-            copy = _copy_in if into else _copy_out
-            target, source = (device, host.ptr) if into else (host.ptr, device)
-            return lambda: copy(target, source, nbytes)
         if way.how == "kernel":
             source, target = (host.dev_ptr, device) if into else (device, host.dev_ptr)
-            return lambda: self._by_kernel(source, target)
+            return machine.mover(source, target, nbytes)
+        target, source = (device, host.ptr) if into else (host.ptr, device)
+        if way.how == "sync":
+            return _copier(target, source, nbytes, into)
         parts = chunks(nbytes, way.streams)
         streams = machine.streams[: len(parts)]
-        target, source = (device, host.ptr) if into else (host.ptr, device)
-        pieces = [(target + o, source + o, n, s) for (o, n), s in zip(parts, streams, strict=True)]
-        return lambda: _by_streams([(*piece[:3], into, piece[3]) for piece in pieces])
-
-    def _by_kernel(self, source: int, target: int) -> None:
-        self._machine.move(source, target, self._nbytes)
-        _synchronize(self._machine.streams[0])
+        return _streamer([(target + o, source + o, n, into, s) for (o, n), s in zip(parts, streams, strict=True)])
 
     def _both(self, way: Way) -> Transfer:
         (first, second), (into, out), n = self._hosts, self._devices, self._nbytes
-        machine = self._machine
+        streams = self._machine.streams
+        copy_in, copy_out = _copier(into, first.ptr, n, into=True), _copier(second.ptr, out, n, into=False)
 
         def one_after_the_other() -> None:
-            _copy_in(into, first.ptr, n)
-            _copy_out(second.ptr, out, n)
-
-        def both_engines() -> None:
-            _by_streams(
-                [(into, first.ptr, n, True, machine.streams[0]), (second.ptr, out, n, False, machine.streams[1])]
-            )
+            copy_in()
+            copy_out()
 
         def spoil() -> None:
             self._spoil_device(into)
@@ -238,12 +207,13 @@ class CudaHold:
             wrong = self._patterns[1].first_wrong(second.array)
             return self._wrong_on_device(into) if wrong is None else wrong
 
-        if way.how != "kernel":
-            return Transfer(one_after_the_other if way.how == "sync" else both_engines, spoil, first_wrong)
-        source, target = first.dev_ptr, second.dev_ptr
-        return Transfer(
-            lambda: self._by_kernel(source, target), spoil, lambda: self._patterns[0].first_wrong(second.array)
-        )
+        if way.how == "sync":
+            return Transfer(one_after_the_other, spoil, first_wrong)
+        if way.how == "streams":
+            pieces = [(into, first.ptr, n, True, streams[0]), (second.ptr, out, n, False, streams[1])]
+            return Transfer(_streamer(pieces), spoil, first_wrong)
+        move = self._machine.mover(first.dev_ptr, second.dev_ptr, n)
+        return Transfer(move, spoil, lambda: self._patterns[0].first_wrong(second.array))
 
     def _managed(self, way: Way, host: Buffer, device: int) -> Transfer:
         """The CPU writes all of it anew (or the GPU, on the way out) before each run, so that its pages are there.
@@ -252,6 +222,8 @@ class CudaHold:
         """
         stream, pointer, nbytes = self._machine.streams[0], host.ptr, self._nbytes
         prefetched, index = way.how == "prefetch", self._machine.device.index
+        to_device, from_device = (self._machine.mover(*two, nbytes) for two in ((pointer, device), (device, pointer)))
+        pages = host.array[:: mmap.PAGESIZE]
 
         def fetch(to: int | None) -> None:
             if prefetched:
@@ -259,12 +231,12 @@ class CudaHold:
 
         def into() -> None:
             fetch(index)
-            self._by_kernel(pointer, device)
+            to_device()
 
         def out() -> None:
             fetch(None)
             _synchronize(stream)
-            int(host.array[:: mmap.PAGESIZE].max())
+            pages.max()
 
         if way.direction == "in":
             return Transfer(
@@ -277,7 +249,7 @@ class CudaHold:
             out,
             lambda: _spoil(host),
             lambda: self._patterns[1].first_wrong(host.array),
-            lambda: self._by_kernel(device, pointer),
+            from_device,
         )
 
     def _spoil_device(self, pointer: int) -> None:
@@ -291,7 +263,7 @@ class CudaHold:
         scratch = np.empty(min(self._nbytes, _SCRATCH_BYTES), np.uint8)
         for start in range(0, self._nbytes, _SCRATCH_BYTES):
             part = scratch[: min(_SCRATCH_BYTES, self._nbytes - start)]
-            _copy_out(part.ctypes.data, pointer + start, part.nbytes)
+            _copier(part.ctypes.data, pointer + start, part.nbytes, into=False)()
             if (wrong := self._patterns[0].first_wrong(part, start)) is not None:
                 return wrong
         return None
@@ -301,161 +273,37 @@ def _spoil(host: Buffer) -> None:
     host.array[:] = POISON
 
 
-def _copy_in(target: int, source: int, nbytes: int) -> None:
+def _copier(target: int, source: int, nbytes: int, into: bool) -> Callable[[], None]:
+    """One cudaMemcpy, to the device (``into``) or from it."""
     from cupy.cuda import runtime
 
-    with cuda_errors("cudaMemcpy"):
-        runtime.memcpy(target, source, nbytes, runtime.memcpyHostToDevice)
+    memcpy, kind = runtime.memcpy, runtime.memcpyHostToDevice if into else runtime.memcpyDeviceToHost
+
+    def copy() -> None:
+        with cuda_errors("cudaMemcpy"):
+            memcpy(target, source, nbytes, kind)
+
+    return copy
 
 
-def _copy_out(target: int, source: int, nbytes: int) -> None:
+def _streamer(pieces: Sequence[tuple[int, int, int, bool, Any]]) -> Callable[[], None]:
+    """Of (target, source, bytes, whether to the device, stream): all at once, and done when it returns."""
     from cupy.cuda import runtime
 
-    with cuda_errors("cudaMemcpy"):
-        runtime.memcpy(target, source, nbytes, runtime.memcpyDeviceToHost)
+    memcpy, kinds = runtime.memcpyAsync, (runtime.memcpyDeviceToHost, runtime.memcpyHostToDevice)
+    calls = [(target, source, nbytes, kinds[into], stream.ptr) for target, source, nbytes, into, stream in pieces]
+    waits = [piece[4].synchronize for piece in pieces]
 
+    def copy() -> None:
+        with cuda_errors("cudaMemcpyAsync"):
+            for call in calls:
+                memcpy(*call)
+            for wait in waits:
+                wait()
 
-def _by_streams(pieces: Sequence[tuple[int, int, int, bool, Any]]) -> None:
-    """(target, source, bytes, whether to the device, stream): all at once, and done when this returns."""
-    from cupy.cuda import runtime
-
-    kinds = runtime.memcpyDeviceToHost, runtime.memcpyHostToDevice
-    with cuda_errors("cudaMemcpyAsync"):
-        for target, source, nbytes, into, stream in pieces:
-            runtime.memcpyAsync(target, source, nbytes, kinds[into], stream.ptr)
-        for piece in pieces:
-            piece[4].synchronize()
+    return copy
 
 
 def _synchronize(stream: Any) -> None:
     with cuda_errors("cudaStreamSynchronize"):
         stream.synchronize()
-
-
-Owned = tuple[Buffer, float]  # and how many seconds allocating or registering took
-
-
-def _pageable(stack: ExitStack, nbytes: int, ledger: Ledger) -> Owned:
-    began = time.perf_counter()
-    memory = stack.enter_context(PageMemory(nbytes, ledger))
-    return Buffer(memory.array, memory.array.ctypes.data), time.perf_counter() - began
-
-
-def _pinned(stack: ExitStack, nbytes: int, ledger: Ledger) -> Owned:
-    began = time.perf_counter()
-    with cuda_errors("cudaHostAlloc"):
-        memory = stack.enter_context(MappedMemory(nbytes, ledger))
-    return Buffer(memory.array, memory.dev_ptr), time.perf_counter() - began
-
-
-def _numpy(stack: ExitStack, nbytes: int, ledger: Ledger) -> Owned:
-    pages = np.empty(align_up(nbytes, mmap.PAGESIZE) + mmap.PAGESIZE, np.uint8)
-    start = -pages.ctypes.data % mmap.PAGESIZE
-    return _registered(stack, pages[start : start + nbytes], ledger)
-
-
-def _shm(stack: ExitStack, nbytes: int, ledger: Ledger) -> Owned:
-    path = f"/dev/shm/pinhole-transfer-{os.getpid()}"
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
-    try:
-        os.unlink(path)  # nothing is left behind, however this ends
-        os.posix_fallocate(descriptor, 0, nbytes)  # a full file system is said now, not by SIGBUS later
-        shared = mmap.mmap(descriptor, nbytes)
-    except OSError as error:
-        raise OutOfMemoryError("shared memory (/dev/shm)", nbytes, free_shm_bytes(), "lower --sizes") from error
-    finally:
-        os.close(descriptor)
-    return _registered(stack, np.frombuffer(shared, np.uint8), ledger)
-
-
-def _registered(stack: ExitStack, array: Pixels, ledger: Ledger) -> Owned:
-    """Memory that exists already, its pages touched: what is timed is cudaHostRegister alone."""
-    array[:] = POISON
-    began = time.perf_counter()
-    with cuda_errors("cudaHostRegister"):
-        memory = stack.enter_context(RegisteredMemory(array, ledger))
-    return Buffer(array, memory.dev_ptr), time.perf_counter() - began
-
-
-def _managed(stack: ExitStack, nbytes: int, ledger: Ledger) -> Owned:
-    from cupy.cuda import runtime
-
-    began = time.perf_counter()
-    try:
-        with cuda_errors("cudaMallocManaged"):
-            pointer = int(runtime.mallocManaged(nbytes))
-    except DeviceFailedError as error:
-        if error.code != CUDA_ERROR_MEMORY_ALLOCATION:
-            raise
-        raise OutOfMemoryError("managed memory", nbytes, runtime.memGetInfo()[0], "lower --sizes") from error
-    taken_s = time.perf_counter() - began
-    ledger.add("managed", nbytes)
-
-    def give_back() -> None:
-        ledger.add("managed", -nbytes)
-        with cuda_errors("cudaFree"):
-            runtime.free(pointer)
-
-    stack.callback(give_back)
-    return Buffer(np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(pointer)), pointer), taken_s
-
-
-_OWNERS: dict[Memory, Callable[[ExitStack, int, Ledger], Owned]] = {
-    "pageable": _pageable,
-    "pinned": _pinned,
-    "registered NumPy": _numpy,
-    "registered shm": _shm,
-    "managed": _managed,
-}
-
-
-def free_shm_bytes() -> int:
-    """What /dev/shm has left, less a margin; 0 where there is none."""
-    try:
-        found = os.statvfs("/dev/shm")
-    except OSError:
-        return 0
-    if found.f_blocks == 0:  # no limit of its own
-        return free_host_bytes()
-    return max(0, found.f_bavail * found.f_frsize - SHM_MARGIN_BYTES)
-
-
-def absent_kinds(index: int) -> dict[str, str]:
-    """By ``Way.kinds`` what this device lacks, and why (CUDA runtime API, "cudaDeviceAttr")."""
-    absent: dict[str, str] = {}
-    if not (attribute("PageableMemoryAccess", index) and attribute("Integrated", index)):
-        # A discrete GPU may see it too, by page faults: as managed memory that is touched first.
-        absent["pageable, kernel"] = (
-            "no integrated GPU that sees pageable memory (PageableMemoryAccess), as Thor's does"
-        )
-    if not attribute("HostRegisterSupported", index):
-        reason = "this device cannot register host memory (HostRegisterSupported is 0)"
-        absent |= {"registered NumPy": reason, "registered shm": reason}
-    if not attribute("ManagedMemory", index):
-        absent["managed"] = "this device has no managed memory (ManagedMemory is 0)"
-    elif not attribute("ConcurrentManagedAccess", index):
-        absent["prefetch"] = "this device does not prefetch managed memory (ConcurrentManagedAccess is 0)"
-    elif (trouble := _prefetch_trouble(index)) is not None:
-        absent["prefetch"] = f"managed memory is not prefetched here: {trouble}"
-    return absent
-
-
-def _prefetch_trouble(index: int) -> str | None:
-    """What CUDA says to one page prefetched there and back."""
-    from cupy.cuda import runtime
-
-    with ExitStack() as stack:
-        buffer, _ = _managed(stack, mmap.PAGESIZE, Ledger())
-        buffer.array[:] = POISON
-        try:
-            for place in (index, None):
-                prefetch(buffer.ptr, mmap.PAGESIZE, place, 0)
-                with cuda_errors("cudaDeviceSynchronize"):
-                    runtime.deviceSynchronize()
-        except AttributeError as error:
-            return str(error)
-        except DeviceFailedError as error:
-            if error.sticky:
-                raise
-            return str(error)
-    return None

@@ -91,6 +91,7 @@ def test_only_the_seam_calls_cupy() -> None:
         "kernels/proof.py",
         "kernels/bench_cuda.py",
         "kernels/transfer_cuda.py",
+        "kernels/transfer_memory.py",
         "kernels/cuda_copies.py",
         "kernels/cuda_wait.py",
     }

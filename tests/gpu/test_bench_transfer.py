@@ -15,8 +15,9 @@ from kernels.formats import BGR8
 from kernels.image import Pixels
 from kernels.proof import attribute
 from kernels.transfer import Options, measure
-from kernels.transfer_cuda import CudaMachine, absent_kinds
+from kernels.transfer_cuda import CudaMachine
 from kernels.transfer_host import HostMachine
+from kernels.transfer_memory import absent_kinds
 from kernels.transfer_plan import CUDA_WAYS, Direction, holdings, refusal
 
 pytestmark = pytest.mark.gpu

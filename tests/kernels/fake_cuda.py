@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from kernels import transfer_cuda
+from kernels import transfer_cuda, transfer_memory
 from kernels.device import CudaDevice, cuda_errors
 from kernels.memory import Ledger
 
@@ -169,7 +169,8 @@ def fake_cuda(monkeypatch: pytest.MonkeyPatch, runtime: Runtime) -> CudaDevice:
     driver = SimpleNamespace(launchKernel=runtime.launch, CUDADriverError=CudaError)
     monkeypatch.setattr(cupy.cuda, "driver", driver)
     monkeypatch.setattr(cupy.cuda, "function", SimpleNamespace(Module=FakeModule))
-    monkeypatch.setattr(transfer_cuda, "prefetch", runtime.prefetch)
+    for module in (transfer_cuda, transfer_memory):
+        monkeypatch.setattr(module, "prefetch", runtime.prefetch)
     device = SimpleNamespace(
         index=0,
         architecture="90",

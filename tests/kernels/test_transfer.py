@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import transfer_cuda, transfer_host
+from kernels import transfer_cuda, transfer_host, transfer_memory
 from kernels.errors import DeviceFailedError, InputError, OutOfMemoryError
 from kernels.transfer import (
     PERIOD,
@@ -416,16 +416,16 @@ def test_a_device_without_prefetch_or_registering_says_so(monkeypatch: pytest.Mo
     runtime = Runtime()
     device = fake_cuda(monkeypatch, runtime)
     runtime.attributes = dict.fromkeys(runtime.names, 0)
-    absent = transfer_cuda.absent_kinds(0)
+    absent = transfer_memory.absent_kinds(0)
     assert set(absent) == {"registered NumPy", "registered shm", "managed", "pageable, kernel"}
     runtime.attributes |= {"ManagedMemory": 1}
-    assert "ConcurrentManagedAccess is 0" in transfer_cuda.absent_kinds(0)["prefetch"]
+    assert "ConcurrentManagedAccess is 0" in transfer_memory.absent_kinds(0)["prefetch"]
     runtime.attributes |= {"ConcurrentManagedAccess": 1, "PageableMemoryAccess": 1}
-    assert "pageable, kernel" in transfer_cuda.absent_kinds(0), "by page faults it is no use"
+    assert "pageable, kernel" in transfer_memory.absent_kinds(0), "by page faults it is no use"
     runtime.attributes |= {"Integrated": 1}
-    assert "pageable, kernel" not in transfer_cuda.absent_kinds(0)
+    assert "pageable, kernel" not in transfer_memory.absent_kinds(0)
     runtime.fail_at, runtime.status = len(runtime.calls) + 2, 101
-    assert "cudaErrorOfATest101" in transfer_cuda.absent_kinds(0)["prefetch"]
+    assert "cudaErrorOfATest101" in transfer_memory.absent_kinds(0)["prefetch"]
     assert runtime.held() == []
     machine = CudaMachine(device, 1 << 30, "a test")
     room = machine.room()
