@@ -46,6 +46,13 @@ class PluginError(PinholeError):
 
 
 @cache
+def _built_in_ops() -> dict[str, AnyOp]:
+    """Ours alone. The same objects for as long as the process lives, whatever folder is taken along."""
+    names = [info.name for info in pkgutil.iter_modules(ops.__path__) if not info.name.startswith("_")]
+    return {name: load_op(f"{ops.__name__}.{name}", name) for name in names}
+
+
+@cache
 def all_ops() -> dict[str, AnyOp]:
     """Every op by name, sorted; loaded on first call.
 
@@ -53,10 +60,7 @@ def all_ops() -> dict[str, AnyOp]:
         PluginError: a file under ``kernels/ops``, or of the user's folder, does not hold exactly one op named like the
             file; or a user's op has the name of one of ours.
     """
-    found: dict[str, AnyOp] = {}
-    for info in pkgutil.iter_modules(ops.__path__):
-        if not info.name.startswith("_"):
-            found[info.name] = load_op(f"{ops.__name__}.{info.name}", info.name)
+    found = dict(_built_in_ops())
     package = sys.modules.get(USER_PACKAGE)
     for info in pkgutil.iter_modules(package.__path__) if package is not None else ():
         if not (info.name.startswith("_") or info.ispkg):

@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 from pydantic import SecretStr
 
+from kernels import registry
 from kernels.device import HostDevice
 from kernels.errors import InputError
 from kernels.registry import all_ops
@@ -110,7 +111,7 @@ def broken_file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
     package = importlib.import_module(BROKEN_FILES[request.param])
     (tmp_path / "broken.py").write_text("# mine\n\nopen('/nowhere/settings')\n")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
-    caches = (all_ops, all_sources, all_encoders)
+    caches = (registry._built_in_ops, all_ops, all_sources, all_encoders)
     for cache in caches:
         cache.cache_clear()
     yield str(tmp_path / "broken.py")
