@@ -11,7 +11,7 @@ from kernels.chain import Chain, parse_chain
 from kernels.errors import InputError, PinholeError, UnknownNameError
 from kernels.formats import PixelFormat
 from kernels.image import ImageSpec
-from kernels.plan import PassKind, Plan, make_plan, slot_source_spec
+from kernels.plan import Plan, make_plan, slot_source_spec
 from kernels.registry import all_ops, own_ops
 
 STD4 = "gaussian_blur(ksize=5) | gamma(gamma=1.2) | gain_offset(gain=1.1, offset=5) | sharpen"
@@ -121,6 +121,6 @@ def traffic(plan: Plan) -> tuple[int, int]:
         read += plan.source.pixel_bytes if one is plan.passes[0] else plan.pictures[one.first].pixel_bytes
         if one.to_result:
             written += plan.result.pixel_bytes
-        elif one.kind is not PassKind.STATISTIC:
+        elif one.kind.makes_picture:
             written += plan.pictures[one.last].pixel_bytes
     return read, written

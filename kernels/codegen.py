@@ -19,7 +19,7 @@ from kernels.cuda_tiles import TileText
 from kernels.op import LocalStatisticOp, PixelOp
 from kernels.plan import PassKind, Plan
 from kernels.source_lines import cuda_text, marked
-from kernels.stages import is_wide, pass_name, stages, tables_bytes
+from kernels.stages import is_wide, pass_name, stages, tables_bytes, tile_width_px
 
 KERNEL_NAME = "frame"
 
@@ -133,9 +133,30 @@ def _statistic(plan: Plan, number: int) -> Iterator[str]:
     yield "    });"
 
 
+def _mark(plan: Plan, number: int) -> Iterator[str]:
+    one = plan.passes[number]
+    index, channels = one.first, plan.pictures[one.first].format.channels
+    name = plan.ops[index].name
+    yield op_params(plan, index)
+    yield f"const TilePass pass = {pass_args(plan, number)};"
+    yield f"Components<{channels}>* components = {state_address(plan, index, 'Components')};"
+    yield f"mark_components<{channels}, {tile_width_px(plan, one)}>(f, pass, worker, components->labels,"
+    yield f"    [&](auto at) {{ return {name}_measure<{channels}>(at, p{index}); }},"
+    yield f"    [&](auto at) {{ return {name}_class(at, p{index}); }});"
+
+
+def _join(plan: Plan, number: int) -> Iterator[str]:
+    index = plan.passes[number].first
+    channels = plan.pictures[index].format.channels
+    yield f"const StatisticPass pass = {pass_args(plan, number)};"
+    yield f"join_components<{channels}>(f, pass, worker, {state_address(plan, index, 'Components')});"
+
+
 _MAKERS = {
     PassKind.INGEST: _ingest,
     PassKind.STATISTIC: _statistic,
+    PassKind.MARK: _mark,
+    PassKind.JOIN: _join,
     PassKind.TILES: _tiles,
     PassKind.EGRESS: _egress,
 }

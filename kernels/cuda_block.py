@@ -181,12 +181,15 @@ class PlanBlock:
         kinds = [one.kind for one in plan.passes]
         readers = min(READ_BLOCKS, room // 4) if PassKind.INGEST in kinds else 0
         writers = min(WRITE_BLOCKS, room // 4) if PassKind.EGRESS in kinds else 0
-        computing = (room - readers - writers) // max(kinds.count(PassKind.TILES) + kinds.count(PassKind.STATISTIC), 1)
+        others = len(kinds) - kinds.count(PassKind.INGEST) - kinds.count(PassKind.EGRESS)
+        computing = (room - readers - writers) // max(others, 1)
         if readers:
             computing = min(computing, self._multiprocessors * COMPUTING_BLOCKS_PER_MULTIPROCESSOR)
         most = {
             PassKind.INGEST: readers,
             PassKind.STATISTIC: min(computing, COUNTING_BLOCKS),
+            PassKind.MARK: computing,
+            PassKind.JOIN: computing,
             PassKind.TILES: computing,
             PassKind.EGRESS: writers,
         }
@@ -196,7 +199,7 @@ class PlanBlock:
         """How what pass ``number`` makes is handed over."""
         plan = self._plan
         one = plan.passes[number]
-        if one.kind is PassKind.STATISTIC:
+        if one.kind in (PassKind.STATISTIC, PassKind.JOIN):
             return Rows(self._finished[number], 1, 1)
         picture = plan.pictures[one.last]
         width = segment_px(plan) if one.kind is PassKind.INGEST else tile_width_px(plan, one)
@@ -206,7 +209,7 @@ class PlanBlock:
         """Where the picture lies that pass ``number`` reads, its stride, and how it is handed over; 0 is the slot."""
         plan = self._plan
         maker = number - 1
-        while maker >= 0 and plan.passes[maker].kind is PassKind.STATISTIC:
+        while maker >= 0 and not plan.passes[maker].kind.makes_picture:
             maker -= 1
         if maker < 0:
             return 0, plan.source.strides[0], Rows()
@@ -229,7 +232,9 @@ class PlanBlock:
             ingest.strides[: len(source.strides)] = source.strides
             return ingest
         src, src_stride, needed = self._source(number)
-        if one.kind is PassKind.STATISTIC:
+        if one.kind is PassKind.JOIN:
+            needed = self.rows(number - 1)
+        if one.kind in (PassKind.STATISTIC, PassKind.JOIN):
             size = before.width, before.height
             return StatisticPass(
                 src=src, src_stride=src_stride, size=size, needed=needed, made=made, workers=workers,

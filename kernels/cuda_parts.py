@@ -11,6 +11,8 @@ from kernels.stages import STATE_AT, TABLE_BYTES, is_wide, params_offset, stages
 _TYPES = {
     PassKind.INGEST: "IngestPass",
     PassKind.STATISTIC: "StatisticPass",
+    PassKind.MARK: "TilePass",
+    PassKind.JOIN: "StatisticPass",
     PassKind.TILES: "TilePass",
     PassKind.EGRESS: "EgressPass",
 }

@@ -15,6 +15,7 @@ from kernels.cuda_parts import (
 )
 from kernels.formats import GRAY8, I420, NV12
 from kernels.op import (
+    ComponentsOp,
     LocalStatisticOp,
     MorphologyOp,
     OpKind,
@@ -26,7 +27,7 @@ from kernels.op import (
     WindowOp,
 )
 from kernels.plan import Plan
-from kernels.stages import TABLE_BYTES, Stage, is_wide, stages, tables_bytes, tile_width_px
+from kernels.stages import TABLE_BYTES, Stage, gathers, is_wide, stages, tables_bytes, tile_width_px
 
 _CHROMA = {GRAY8: "NONE", I420: "PLANES", NV12: "PAIRS"}
 
@@ -89,11 +90,11 @@ class TileText:
 
     def _head(self) -> None:
         plan, one, number, width = self._plan, self._pass, self._number, self._width
-        gathers = bool(self._ops) and self._ops[0].kind is OpKind.GATHER
+        elsewhere = gathers(plan, one)
         shared = tables_bytes(plan, one)
         self._say(f"const TilePass pass = {pass_args(plan, number)};", *load_tables(plan, one))
         for index in range(one.first, one.last):
-            if not isinstance(plan.ops[index], (TableOp, MorphologyOp, StatisticOp)):
+            if not isinstance(plan.ops[index], (TableOp, MorphologyOp, StatisticOp, ComponentsOp)):
                 self._say(op_params(plan, index))
         if self._ops and isinstance(self._ops[0], StatisticOp):
             self._say(
@@ -112,9 +113,14 @@ class TileText:
             "const int tiles = across * ((pass.size.height + TILE_ROWS - 1) / TILE_ROWS);",
         )
         awaits = plan.awaits_source and not number
-        if gathers and awaits:
+        if self._ops and isinstance(self._ops[0], ComponentsOp):
+            self._say(
+                f"wait_for_rows(f, {pass_args(plan, number - 1)}.made, 0, 1);",
+                f"const uint32* labels = ({state_address(plan, one.first, 'Components')})->labels;",
+            )
+        elif elsewhere and awaits:
             self._say("wait_for_source(f, 0, pass.src_size.height, pass.src_size.height);")
-        elif gathers and number:
+        elif elsewhere and number:
             self._say("wait_for_rows(f, pass.needed, 0, pass.src_size.height);")
         self._say(
             "for (int index = worker; index < tiles; index += pass.workers) {",
@@ -123,13 +129,13 @@ class TileText:
         )
         # What the tile before left in shared memory is read until here.
         rows = "tile.y0 - halo, tile.y0 + TILE_ROWS + halo"
-        if gathers or not (number or awaits):
+        if elsewhere or not (number or awaits):
             self._say("  __syncthreads();")
         elif awaits:
             self._say(f"  wait_for_source(f, {rows}, pass.src_size.height);")
         else:
             self._say(f"  wait_for_rows(f, pass.needed, {rows});")
-        if not gathers:
+        if not elsewhere:
             self._say(
                 f"  Buffer{self._shape} b0(pass, memory[0]);",
                 f"  load_tile{self._shape}(pass, tile, {self._source}, b0);",
@@ -165,6 +171,13 @@ class TileText:
             self._wide_stencil(stage.op, op)
         if isinstance(op, StatisticOp):
             self._say(f"  look_up_each{self._shape}({self._here}, halo, found);")
+        elif isinstance(op, ComponentsOp):
+            self._channels = 1
+            self._say(
+                f"  Buffer{self._shape} b0(pass, memory[0]);",
+                f"  make_mask<{self._width}>(labels, tile, halo, b0);",
+            )
+            self._mend()
         elif isinstance(op, LocalStatisticOp) and stage.op is not None:
             self._say(
                 f"  look_up_between_regions{self._shape}({self._here}, tile, halo, p{stage.op}.grid, found);",

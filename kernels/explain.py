@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.geometry import BAND_ROWS, pieces, radii, shared_bytes
+from kernels.geometry import BAND_ROWS, MARK_HALO, pieces, radii, shared_bytes
 from kernels.image import ImageSpec
-from kernels.op import OpKind, OpParams, TemporalOp, of_previous
+from kernels.op import ComponentsOp, OpKind, OpParams, TemporalOp, of_previous
 from kernels.plan import MAX_HALO_PX, WORD, Pass, PassKind, Plan
-from kernels.stages import pass_name, stages, state_bytes, tile_width_px
+from kernels.stages import gathers, pass_name, stages, state_bytes, tile_width_px
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
     """A picture that a pass reads or writes: where it lies, and how many bytes of it move for each frame."""
 
-    place: str  # "slot", "device memory", "result"
+    place: str  # "slot", "device memory", "labels" (of a mask, in device memory), "result"
     picture: ImageSpec
     nbytes: int
 
@@ -76,40 +76,53 @@ def explain(plan: Plan, params: tuple[OpParams, ...], *, fused: bool = True) -> 
     """What ``plan`` does; ``fused=False`` says that it has a pass for each op (:func:`kernels.plan.unfused`)."""
     passes = tuple(_explain_pass(plan, number, params, fused) for number in range(len(plan.passes)))
     traffic = [one.reads for one in passes] + [one.writes for one in passes if one.writes is not None]
-    moved = {place: sum(t.nbytes for t in traffic if t.place == place) for place in ("slot", "device memory", "result")}
+    places = ("slot", "device memory", "labels", "result")
+    moved = {place: sum(t.nbytes for t in traffic if t.place == place) for place in places}
     states = sum(one.state_bytes for one in passes)
-    between = [plan.pictures[one.last] for one in plan.passes if not (one.to_result or one.kind is PassKind.STATISTIC)]
+    between = [plan.pictures[one.last] for one in plan.passes if one.kind.makes_picture and not one.to_result]
+    labels = sum(_labels(plan, one).nbytes for one in plan.passes if one.kind is PassKind.MARK)
     return Explanation(
         plan,
         passes,
         link_bytes_in=moved["slot"],
         link_bytes_out=moved["result"],
-        device_bytes=moved["device memory"] + 2 * states,
-        held_bytes=sum(picture.nbytes for picture in between) + states,
+        device_bytes=moved["device memory"] + moved["labels"] + 2 * states,
+        held_bytes=sum(picture.nbytes for picture in between) + states + labels,
     )
+
+
+def _labels(plan: Plan, one: Pass) -> Traffic:
+    """Of all pixels, by 4 bytes each."""
+    picture = plan.pictures[one.first]
+    return Traffic("labels", picture, 4 * picture.width * picture.height)
 
 
 def _explain_pass(plan: Plan, number: int, params: tuple[OpParams, ...], fused: bool) -> ExplainedPass:
     one = plan.passes[number]
     source, result = plan.pictures[one.first], plan.pictures[one.last]
     halo = sum(radii(plan, one, params)) if one.kind is PassKind.TILES else 0
-    gathers = one.kind is PassKind.TILES and one.first < one.last and plan.ops[one.first].kind is OpKind.GATHER
+    halo = MARK_HALO if one.kind is PassKind.MARK else halo
+    elsewhere = gathers(plan, one)
     sweeps = _sweeps(plan, one, params, halo)
-    tile = (tile_width_px(plan, one), BAND_ROWS) if one.kind is PassKind.TILES else None
+    tile = (tile_width_px(plan, one), BAND_ROWS) if one.kind in (PassKind.TILES, PassKind.MARK) else None
     whole = result.width * result.height
     covered = [_covered_px(result, tile, sweep.halo_px) for sweep in sweeps]
     if number == 0:
         in_place = one.kind is PassKind.TILES
         nbytes = plan.source.pixel_bytes
-        if in_place and not gathers:
+        if in_place and not elsewhere:
             nbytes = _covered_px(source, tile, halo) * source.format.pixel_bytes
         reads = Traffic("slot", plan.source, nbytes)
     else:
-        read_px = source.width * source.height if gathers else _covered_px(source, tile, halo)
+        read_px = source.width * source.height if elsewhere else _covered_px(source, tile, halo)
         reads = Traffic("device memory", source, read_px * source.format.pixel_bytes)
     writes: Traffic | None = Traffic("device memory", result, result.pixel_bytes)
+    if one.kind is PassKind.JOIN or (elsewhere and isinstance(plan.ops[one.first], ComponentsOp)):
+        reads = _labels(plan, one)
     if one.kind is PassKind.STATISTIC:
         writes = None
+    elif not one.kind.makes_picture:
+        writes = _labels(plan, one)
     elif one.to_result:
         writes = Traffic("result", plan.result, plan.result.nbytes)
     return ExplainedPass(
@@ -129,7 +142,7 @@ def _explain_pass(plan: Plan, number: int, params: tuple[OpParams, ...], fused: 
             if isinstance(op, TemporalOp)
         ),
         waits_for_rows=_waits_for_rows(plan, number, params, halo),
-        read_overhead=None if gathers else _covered_px(source, tile, halo) / (source.width * source.height) - 1,
+        read_overhead=None if elsewhere else _covered_px(source, tile, halo) / (source.width * source.height) - 1,
         compute_overhead=sum(covered) / (len(covered) * whole) - 1 if covered else 0.0,
     )
 
@@ -138,6 +151,8 @@ def _waits_for_rows(plan: Plan, number: int, params: tuple[OpParams, ...], halo:
     one = plan.passes[number]
     if number == 0:
         return 0
+    if one.kind is PassKind.JOIN:
+        return plan.pictures[one.first].height
     if one.kind is PassKind.TILES and one.first < one.last:
         kind, values = plan.ops[one.first].kind, params[one.first]
         if kind is OpKind.GATHER or (kind is OpKind.GLOBAL and not of_previous(values)):
@@ -177,6 +192,12 @@ def _because(plan: Plan, number: int, params: tuple[OpParams, ...], fused: bool)
     op = plan.ops[one.first]
     if one.kind is PassKind.STATISTIC:
         return f"{op.name} needs to know the values of the whole picture"
+    if one.kind is PassKind.MARK:
+        return f"{op.name} marks what may belong to its mask"
+    if one.kind is PassKind.JOIN:
+        return f"{op.name} joins what hangs together anywhere in the picture"
+    if isinstance(op, ComponentsOp):
+        return f"{op.name} needs to know what all the marks hang together with"
     if op.kind is OpKind.GLOBAL:
         whose = ", of the frame before" if of_previous(params[one.first]) else ""
         return f"{op.name} needs the statistic of the pass before{whose}"

@@ -18,6 +18,8 @@ THREADS = 256
 BAND_ROWS = 16
 SEGMENT_PX, WIDE_SEGMENT_PX, SEGMENT_ROWS = 512, 256, 2
 SLACK_ROWS = 3  # a group of four rows may reach beyond a tile
+MARK_HALO = 2
+JOIN_PX = 1024  # that a block joins at once
 EGRESS_BYTES = 64 * THREADS  # that a block writes at once
 
 
@@ -44,7 +46,7 @@ def segment_px(plan: Plan) -> int:
 def tile_geometry(plan: Plan, one: Pass, params: tuple[OpParams, ...]) -> TileGeometry:
     """What a pass over tiles holds in shared memory."""
     around = radii(plan, one, params)
-    halo = sum(around)
+    halo = MARK_HALO if one.kind is PassKind.MARK else sum(around)
     # Stages work on whole quads of bytes, on either side up to six bytes more than their windows read.
     margin = align_up(halo + 6, 16)
     if is_wide(plan, one.first):  # one value at a time; whole words of a row all the same
@@ -74,8 +76,10 @@ def pieces(plan: Plan, one: Pass, params: tuple[OpParams, ...]) -> int:
     picture = plan.pictures[one.last]
     if one.kind is PassKind.INGEST:
         return -(-picture.width // segment_px(plan)) * -(-picture.height // SEGMENT_ROWS)
-    if one.kind is PassKind.TILES:
+    if one.kind in (PassKind.TILES, PassKind.MARK):
         return -(-picture.width // tile_width_px(plan, one)) * -(-picture.height // BAND_ROWS)
+    if one.kind is PassKind.JOIN:
+        return -(-picture.width * picture.height // JOIN_PX)
     if one.kind is PassKind.STATISTIC:
         op = plan.ops[one.first]
         if isinstance(op, LocalStatisticOp):
@@ -86,8 +90,11 @@ def pieces(plan: Plan, one: Pass, params: tuple[OpParams, ...]) -> int:
 
 def shared_bytes(plan: Plan, one: Pass, params: tuple[OpParams, ...]) -> int:
     """Shared memory that a block of a pass needs; the launch takes the largest of all passes."""
-    if one.kind is PassKind.EGRESS:
+    if one.kind in (PassKind.EGRESS, PassKind.JOIN):
         return 0
+    if one.kind is PassKind.MARK:
+        measures = 4 * (BAND_ROWS + 2) * (tile_width_px(plan, one) + 2)
+        return tile_geometry(plan, one, params).buffer_bytes + measures
     if one.kind is PassKind.STATISTIC:
         return 1024 * plan.pictures[one.first].format.channels
     buffers = (

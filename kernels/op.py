@@ -11,6 +11,7 @@ depends on the base class it takes:
 * :class:`TemporalOp` — a point op that remembers earlier frames.
 * :class:`StatisticOp` — tables that follow from the picture's histogram.
 * :class:`LocalStatisticOp` — the same for each region of the picture.
+* :class:`ComponentsOp` — a mask of what hangs together.
 * :class:`PixelOp` — whole pixels of a result that may have another size or other channels.
 * :class:`TextOp` — one that writes what is known of the frame.
 """
@@ -313,6 +314,24 @@ class LocalStatisticOp(Op[P]):
         tables = self.tables(before if previous else counts, params)
         before[...], seen[...] = counts, grid
         look_up_between(regions, src, brightness, tables, dst, scratch.array)
+
+
+class ComponentsOp(Op[P]):
+    """A GRAY8 mask of all that hangs together, over eight neighbours, with a pixel that is certain.
+
+    ``cuda_source`` defines ``struct NAME_params`` (at most 1016 bytes), with the layout of ``constants()``;
+    ``template <int CHANNELS, class At> __device__ int NAME_measure(At at, const NAME_params& p)``: 32 bits about a
+    pixel, from the values ``at(dx, dy, channel)`` up to one pixel around it, which beyond the picture's sides are
+    those of its edge; and ``template <class At> __device__ int NAME_class(At at, const NAME_params& p)``: 0 for
+    nothing, 1 for what may belong to the mask, 2 for what is certain, from the measures ``at(dx, dy)`` up to one pixel
+    around, which beyond the sides are 0.
+    """
+
+    kind = OpKind.GLOBAL
+    cuda_source: ClassVar[str]
+
+    def radius(self, params: P) -> int:
+        return 0
 
 
 def of_previous(params: OpParams) -> bool:

@@ -10,7 +10,7 @@ from kernels.chain import Chain, Step
 from kernels.errors import InputError
 from kernels.formats import GRAY8, I420, NV12, Matrix, PixelFormat, Range, working_format
 from kernels.image import PLANE_ALIGNMENT, ImageSpec, Shape, align_up
-from kernels.op import OpKind, OpParams
+from kernels.op import ComponentsOp, OpKind, OpParams
 from kernels.registry import AnyOp
 
 MAX_HALO_PX = 16
@@ -22,8 +22,15 @@ class PassKind(Enum):
 
     INGEST = "ingest"  # reads the slot
     STATISTIC = "statistic"  # counts the values of a picture in device memory; makes none
+    MARK = "mark"  # labels the pixels of a picture in device memory that may belong to a mask; makes none
+    JOIN = "join"  # joins the labels of all that hang together; makes none
     TILES = "tiles"  # reads and writes device memory, or writes the result
     EGRESS = "egress"  # writes a result whose rows are no whole words
+
+    @property
+    def makes_picture(self) -> bool:
+        """False for what finds out something of a whole picture, for the pass behind it."""
+        return self not in (PassKind.STATISTIC, PassKind.MARK, PassKind.JOIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,8 @@ class Pass:
     """One walk over a picture: ops ``first`` to ``last`` (not included) of the chain.
 
     It makes picture ``last`` of the plan from the slot (``INGEST``) or from picture ``first``; ``to_result`` says that
-    this is the slot's result. A ``STATISTIC`` makes what the op ``first`` needs to know of picture ``first``.
+    this is the slot's result. Passes that make no picture make what the op ``first`` needs to know of picture
+    ``first``.
     """
 
     kind: PassKind
@@ -136,8 +144,8 @@ def _passes(plan: Plan, fuse: bool, ingest: bool = True) -> tuple[Pass, ...]:
 
     What counts is the largest window that an op's parameters may ask for: a slider never changes the passes. A gather
     may read any row, so it starts a pass; what follows is computed from its pixels around the tile as well. So does a
-    global op, behind a pass for its statistic, and behind a temporal op a stencil. Stencils of 8 and of 16 bits share
-    no pass: their tiles lie differently.
+    global op, behind the passes that find out what it needs, and behind a temporal op a stencil. Stencils of 8 and of
+    16 bits share no pass: their tiles lie differently.
     """
     ops = plan.ops
     passes: list[Pass] = []
@@ -156,7 +164,9 @@ def _passes(plan: Plan, fuse: bool, ingest: bool = True) -> tuple[Pass, ...]:
             passes[-1] = replace(passes[-1], last=index + 1)
             halo += radius
         else:
-            if op.kind is OpKind.GLOBAL:
+            if isinstance(op, ComponentsOp):
+                passes += [Pass(kind, index, index, False) for kind in (PassKind.MARK, PassKind.JOIN)]
+            elif op.kind is OpKind.GLOBAL:
                 passes.append(Pass(PassKind.STATISTIC, index, index, False))
             passes.append(Pass(PassKind.TILES, index, index + 1, False))
             halo, room = radius, MAX_HALO_PX

@@ -28,7 +28,7 @@ from kernels.geometry import BAND_ROWS, THREADS
 from kernels.image import NO_STAMP, ImageSpec, ImageView, Stamp, align_up
 from kernels.local_tables import MAX_GRID
 from kernels.memory import DeviceMemory, HostMemory
-from kernels.op import MAX_TEXT_BYTES, MAX_TEXTS, LocalStatisticOp, OpParams, StatisticOp, TemporalOp
+from kernels.op import MAX_TEXT_BYTES, MAX_TEXTS, ComponentsOp, LocalStatisticOp, OpParams, StatisticOp, TemporalOp
 from kernels.plan import PassKind, Plan, by_copies
 from kernels.stages import block_bytes, state_bytes, text_ops
 
@@ -121,7 +121,7 @@ class CudaExecutor:
         plan = self._plan
         nbytes_of_block = block_bytes(plan)
         counters = [
-            1 if one.kind is PassKind.STATISTIC else -(-plan.pictures[one.last].height // BAND_ROWS)
+            1 if one.kind in (PassKind.STATISTIC, PassKind.JOIN) else -(-plan.pictures[one.last].height // BAND_ROWS)
             for one in plan.passes
         ]
         counter_bytes = 4 * (1 + sum(counters))
@@ -134,7 +134,7 @@ class CudaExecutor:
         finished = [self._frame.tickets + 4 * (1 + sum(counters[:i])) for i in range(len(counters))]
         scratch: dict[int, int] = {}
         for number, one in enumerate(plan.passes):
-            if not one.to_result and one.kind is not PassKind.STATISTIC:
+            if not one.to_result and one.kind.makes_picture:
                 scratch[number] = self._device_memory(align_up(plan.pictures[one.last].nbytes, 256))
         states: dict[int, int] = {}
         for index, (op, picture) in enumerate(zip(plan.ops, plan.pictures, strict=False)):
@@ -143,6 +143,8 @@ class CudaExecutor:
                 nbytes = picture.width * picture.height * state_bytes(op, picture.format)
             elif isinstance(op, StatisticOp):
                 nbytes = 256 * channels * 9 + 4  # statistic.cuh
+            elif isinstance(op, ComponentsOp):
+                nbytes = 16 + 4 * picture.width * picture.height  # components.cuh
             elif isinstance(op, LocalStatisticOp):
                 nbytes = 256 * MAX_GRID**2 * 5 + 16  # local.cuh
             else:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernels.formats import PixelFormat
-from kernels.op import OpKind, StatisticOp, TableOp, TemporalOp, TextOp
+from kernels.op import ComponentsOp, OpKind, StatisticOp, TableOp, TemporalOp, TextOp
 from kernels.plan import Pass, PassKind, Plan
 
 # The block (flow.cuh): passes, then ops.
@@ -46,11 +46,18 @@ def tables_bytes(plan: Plan, one: Pass) -> int:
     return TABLE_BYTES * count
 
 
+def gathers(plan: Plan, one: Pass) -> bool:
+    """True for a pass over tiles that does not load them: its first op takes its pixels from elsewhere."""
+    if one.kind is not PassKind.TILES or one.first == one.last:
+        return False
+    return plan.ops[one.first].kind is OpKind.GATHER or isinstance(plan.ops[one.first], ComponentsOp)
+
+
 def tile_width_px(plan: Plan, one: Pass) -> int:
     """How wide the tiles of a pass are: 384 bytes of its widest pixels, three lines of the link."""
     pictures = plan.pictures[one.first : one.last + 1]
     # A gather's own input is not held in tiles.
-    if plan.ops[one.first : one.last] and plan.ops[one.first].kind is OpKind.GATHER:
+    if gathers(plan, one):
         pictures = pictures[1:]
     return 384 // max(picture.format.pixel_bytes for picture in pictures)
 
@@ -96,4 +103,6 @@ def pass_name(plan: Plan, index: int) -> str:
         return "egress"
     if one.kind is PassKind.STATISTIC:
         return f"{head}_statistic_of_{plan.ops[one.first].name}"
+    if not one.kind.makes_picture:
+        return f"{head}_{one.kind.value}_{plan.ops[one.first].name}"
     return "_".join([head, *(op.name for op in plan.ops[one.first : one.last])])

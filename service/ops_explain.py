@@ -124,16 +124,21 @@ def _plan_lines(explanation: Explanation) -> Iterator[str]:
         if one.tile_px is not None:
             width, height = one.tile_px
             around = f", {one.compute_overhead:+.1%} computed around them" if one.compute_overhead else ""
-            if one.waits_for_rows:
-                rows = f"{one.waits_for_rows} of {one.reads.picture.height} rows"
-                yield f"    waits     for {rows}, then works as they come"
+            rows = one.reads.picture.height
+            if one.waits_for_rows == rows:
+                yield f"    waits     for all {rows} rows"
+            elif one.waits_for_rows:
+                yield f"    waits     for {one.waits_for_rows} of {rows} rows, then works as they come"
             yield f"    works on  {one.pieces} tiles of {width}x{height} px{around}"
             yield f"    takes     {one.shared_bytes} bytes of shared memory a block"
 
 
 def _said(traffic: Traffic) -> str:
-    over = "" if traffic.place == "device memory" else " over the link"
+    over = " over the link" if traffic.place in ("slot", "result") else ""
     picture = traffic.picture
+    if traffic.place == "labels":
+        pixels = f"{picture.width}x{picture.height} pixels"
+        return f"device memory, labels of {pixels}: {megabytes(traffic.nbytes)}"
     size = f"{picture.width}x{picture.height} {picture.format}"
     return f"{traffic.place}, {size}: {megabytes(traffic.nbytes)}{over}"
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
-from kernels.chain import Chain, Step
-from kernels.device import CudaDevice
+from kernels.chain import Chain, Step, parse_chain
+from kernels.device import CudaDevice, HostDevice
 from kernels.formats import BGR8, GRAY8, NV12, PixelFormat
+from kernels.image import ImageSpec
 from kernels.op import OpKind
-from tests.kernels.cases import SourceCase, check_exact
-from tests.kernels.statistic_cases import StatisticCases
+from tests.kernels.cases import Paint, SourceCase, check_exact, paint_random, run_on
+from tests.kernels.statistic_cases import EdgeCases, StatisticCases, paint_spiral
 from tests.kernels.strategies import extreme_steps, short
 
 pytestmark = pytest.mark.gpu
@@ -34,6 +36,20 @@ def test_every_statistic_is_exact(device: CudaDevice, format: PixelFormat, step:
 
 class TestStatisticCases(StatisticCases):
     pass
+
+
+class TestEdgeCases(EdgeCases):
+    pass
+
+
+@pytest.mark.parametrize("paint", [paint_spiral, paint_random(7)], ids=["spiral", "noise"])
+@pytest.mark.parametrize("text", ["canny", "canny(low=0, high=0)", "canny(low=0, high=2040, norm='l2')"])
+def test_edges_of_a_whole_4k_picture_are_opencvs(device: CudaDevice, text: str, paint: Paint) -> None:
+    """A way as long as a picture can hold, and noise, in which all hangs together with all."""
+    source, made = run_on(device, ImageSpec.make(GRAY8, 3840, 2160), parse_chain(text), paint)
+    _, expected = run_on(HostDevice(), ImageSpec.make(GRAY8, 3840, 2160), parse_chain(text), paint)
+    np.testing.assert_array_equal(made, expected)
+    assert source.spec.width == made.shape[1]
 
 
 @pytest.mark.parametrize("size", [(33, 20), (640, 360)], ids=str)

@@ -27,6 +27,7 @@ from tests.kernels.cases import random_source
 WIDTH, HEIGHT = 2560, 1440  # half of it is more than an arena of Python's own allocator
 LARGE_BYTES = WIDTH * HEIGHT // 2
 FRAMES = 4
+EDGES = "edges"  # what OpenCV alone does, in memory of its own
 
 # Parameters change from frame to frame, as under a moving slider.
 CHAINS = {
@@ -85,6 +86,7 @@ CHAINS = {
         f"warp_perspective(corners=[{i}, 0, 2000, 9, 2100, 1400, 5, 999], width=1280, height=720) | undistort(zoom={i})"
         for i in range(1, 5)
     ],
+    EDGES: [f"canny(low={40 + i}, high={200 - i})" for i in range(FRAMES)],
     "regions": [
         f"clahe(clip_limit={i}, tiles_x={2 * i}, tiles_y={tiles}, statistic='{how}')"
         for i, (tiles, how) in enumerate((

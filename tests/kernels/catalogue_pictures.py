@@ -104,6 +104,7 @@ _EXAMPLES = (
     ("background_subtraction", KITE),
     ("bilateral(ksize=9, sigma_color=60, sigma_space=4)", PHOTOGRAPH),
     ("box_blur(ksize=11)", PHOTOGRAPH),
+    ("gaussian_blur(ksize=5) | canny", PHOTOGRAPH),
     ("clahe", DULL),
     ("close(ksize=7)", PHOTOGRAPH),
     ("color_matrix(matrix=[0.131, 0.534, 0.272, 0.168, 0.686, 0.349, 0.189, 0.769, 0.393])", PHOTOGRAPH),

@@ -55,6 +55,9 @@ T __ldg(const T* address) { return *address; }
 template <class T>
 void __stcs(T* address, T value) { *address = value; }
 inline unsigned atomicAdd(unsigned* address, unsigned value) { return std::exchange(*address, *address + value); }
+inline unsigned atomicCAS(unsigned* address, unsigned compare, unsigned value) {
+  return *address == compare ? std::exchange(*address, value) : *address;
+}
 inline void __threadfence() {}
 
 // Copies that are under way while the kernel runs; each step ends with the word that says so.

@@ -30,7 +30,8 @@ from kernels.strategies import DeviceTraits
 _LOADS = [
     f'asm volatile("ld.acquire.{scope}.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");'
     for scope in ("gpu", "sys")
-]
+] + ['asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");']
+_STORE = 'asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" : : "l"(address), "r"(value) : "memory");'
 _SHARED = "extern __shared__ __align__(16) uint8 shared_memory[];"
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -41,7 +42,7 @@ def build(compiler: str, folder: Path, source: str) -> ctypes.CDLL:
     if not library.exists():
         (folder / "pinhole").mkdir(exist_ok=True)
         for name, text in headers().items():
-            host = text.replace(_SHARED, "")
+            host = text.replace(_SHARED, "").replace(_STORE, "*address = value;")
             for load in _LOADS:
                 host = host.replace(load, "value = *address;")
             (folder / name).write_text(host, encoding="utf-8")

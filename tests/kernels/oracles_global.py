@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from kernels.image import Pixels
 from tests.kernels.oracles_point import Oracle
@@ -164,6 +165,51 @@ def evened_out(picture: Pixels, seen: Pixels, params: dict[str, Any]) -> Pixels:
     return made
 
 
+def edges(picture: Pixels, params: dict[str, Any]) -> Pixels:
+    """Canny's: gradients of a picture that goes on with its edge, the greatest across each, and what hangs together."""
+    squares = params["norm"] == "l2"
+    low, high = (limit**2 if squares else limit for limit in sorted((params["low"], params["high"])))
+    height, width = picture.shape[:2]
+    gradients = []
+    for plane in picture[None] if picture.ndim == 2 else np.moveaxis(picture, -1, 0):
+        values = np.pad(plane.astype(np.int64), 1, mode="edge")
+        columns = values[:-2] + 2 * values[1:-1] + values[2:]
+        rows = values[:, :-2] + 2 * values[:, 1:-1] + values[:, 2:]
+        gradients.append((columns[:, 2:] - columns[:, :-2], rows[2:] - rows[:-2]))
+    gx, gy = np.array(gradients).swapaxes(0, 1)
+    strengths = gx**2 + gy**2 if squares else abs(gx) + abs(gy)
+    chosen = strengths.argmax(axis=0)[None]  # the first of several
+    gx, gy, strength = (np.take_along_axis(values, chosen, axis=0)[0] for values in (gx, gy, strengths))
+    around = np.pad(strength, 1)
+    ways = np.zeros((height, width), np.int64)  # how often a neighbour in the gradient's direction is not less
+    for y, x in np.ndindex(height, width):
+        across, down, here = abs(int(gx[y, x])), abs(int(gy[y, x])), around[y + 1, x + 1]
+        # tan 22.5° as OpenCV has it; 67.5° is its inverse, 2 more.
+        if down * 2**15 < across * 13573:
+            ways[y, x] = (around[y + 1, x] >= here) + (around[y + 1, x + 2] > here)
+        elif down * 2**15 > across * (13573 + 2**16):
+            ways[y, x] = (around[y, x + 1] >= here) + (around[y + 2, x + 1] > here)
+        else:
+            side = -1 if (gx[y, x] < 0) != (gy[y, x] < 0) else 1
+            ways[y, x] = (around[y, x + 1 - side] >= here) + (around[y + 2, x + 1 + side] >= here)
+    perhaps = (ways == 0) & (strength > low)
+    result = np.where(perhaps & (strength > high), 255, 0).astype(np.uint8)
+    return hanging_together(result, perhaps)
+
+
+def hanging_together(result: Pixels, perhaps: npt.NDArray[np.bool_]) -> Pixels:
+    """``result`` with all of ``perhaps`` that is reached from its 255s over eight neighbours, one after the other."""
+    todo = list(zip(*np.nonzero(result), strict=True))
+    while todo:
+        y, x = todo.pop()
+        rows, columns = slice(max(y - 1, 0), y + 2), slice(max(x - 1, 0), x + 2)
+        for down, across in np.argwhere(perhaps[rows, columns] & (result[rows, columns] == 0)):
+            place = rows.start + down, columns.start + across
+            result[place] = 255
+            todo.append(place)
+    return result
+
+
 STATISTIC_ORACLES: dict[str, Seen] = {
     "auto_contrast": by_values(stretched),
     "auto_white_balance": grey_world,
@@ -171,4 +217,7 @@ STATISTIC_ORACLES: dict[str, Seen] = {
     "equalize_histogram": by_values(equalized),
     "otsu_threshold": by_values(parted),
 }
-GLOBAL_ORACLES: dict[str, Oracle] = {name: on_its_own(seen) for name, seen in STATISTIC_ORACLES.items()}
+GLOBAL_ORACLES: dict[str, Oracle] = {
+    **{name: on_its_own(seen) for name, seen in STATISTIC_ORACLES.items()},
+    "canny": edges,
+}

@@ -22,7 +22,7 @@ from kernels.registry import all_ops
 from tests.kernels.cases import CHAINS, SourceCase, check_exact
 from tests.kernels.emulator import EmulatedDevice, emulate
 from tests.kernels.oracles_stencil import LEVELS_APART
-from tests.kernels.statistic_cases import StatisticCases
+from tests.kernels.statistic_cases import EdgeCases, StatisticCases
 from tests.kernels.strategies import exact_chains
 from tests.kernels.targets import TARGETS, check_target
 from tests.programs import program
@@ -148,8 +148,6 @@ def test_any_number_of_blocks_shares_the_work(
 ) -> None:
     device = emulate(monkeypatch, program("c++"), folder, multiprocessors)
     check(device, NV12, STD4, ((64, 33), (131, 17), (400, 70)))
-    previous = "clahe(tiles_x=3, statistic='previous') | sobel | auto_contrast(statistic='previous')"
-    check(device, NV12, previous, ((9, 3), (131, 70)))
     assert max(device.grids) > 4
 
 
@@ -167,8 +165,11 @@ def test_fused_equals_unfused_over_random_chains(
         check_exact(device, SourceCase(format, width, height, 4, 1).spec(), chain, frames=2)
 
 
-class TestStatisticCases(StatisticCases):
-    pass
+class TestWholePictures(StatisticCases, EdgeCases):
+    @pytest.fixture
+    def device(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> EmulatedDevice:
+        """Of many blocks: which of them comes first or last makes a difference."""
+        return emulate(monkeypatch, program("c++"), folder, 30)
 
 
 def test_windows_of_every_radius_are_exact(device: EmulatedDevice) -> None:

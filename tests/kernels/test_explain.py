@@ -154,10 +154,26 @@ def test_what_a_pass_waits_for_is_said() -> None:
     assert waits("gaussian_blur(ksize=5) | sharpen") == [0, 19]
     assert waits("flip | sobel") == [0, 1080]
     assert waits("auto_contrast") == [0, 16, 1080]
+    assert waits("canny | sobel") == [0, 18, 1080, 1080]
     assert waits("auto_contrast(statistic='previous') | sobel") == [0, 16, 17]
     made = explained("auto_contrast(statistic='previous')")
     assert made.passes[2].because == "auto_contrast needs the statistic of the pass before, of the frame before"
     assert [one.waits_for_rows for one in explained("sobel", BGR8, (641, 9)).passes] == [0, 9, 9]
+
+
+def test_a_mask_of_what_hangs_together_is_marked_joined_and_read() -> None:
+    marks, joins, made = explained("canny | dilate").passes[1:]
+    assert marks.because == "canny marks what may belong to its mask"
+    assert joins.because == "canny joins what hangs together anywhere in the picture"
+    assert made.because == "canny needs to know what all the marks hang together with"
+    labels = 4 * 1920 * 1080
+    assert (marks.reads.place, marks.reads.nbytes) == ("device memory", (1920 + 4 * 15) * (1080 + 4 * 68) * 3)
+    assert marks.tile_px == (128, 16)
+    traffic = [marks.writes, joins.reads, joins.writes, made.reads]
+    assert [(t.place, t.nbytes) for t in traffic if t is not None] == [("labels", labels)] * 4
+    whole = explained("canny | dilate")
+    assert whole.held_bytes == labels + whole.plan.pictures[0].nbytes
+    assert whole.device_bytes == 4 * labels + marks.reads.nbytes + 1920 * 1080 * 3
 
 
 def test_a_pass_that_converts_the_result() -> None:

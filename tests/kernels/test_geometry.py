@@ -11,6 +11,7 @@ from kernels.chain import parse_chain
 from kernels.codegen import headers
 from kernels.formats import BGR8, GRAY8, PixelFormat
 from kernels.image import ImageSpec
+from kernels.local_tables import MAX_GRID
 from kernels.plan import chain_params, make_plan
 
 
@@ -24,9 +25,10 @@ def constants() -> dict[str, str]:
 
 def test_the_numbers_are_those_of_the_headers() -> None:
     there = constants()
-    for name in ("THREADS", "BAND_ROWS", "SEGMENT_PX", "SEGMENT_ROWS"):
+    for name in ("THREADS", "BAND_ROWS", "SEGMENT_PX", "SEGMENT_ROWS", "MARK_HALO", "JOIN_PX"):
         assert int(there[name]) == getattr(geometry, name), name
     assert there["TILE_ROWS"] == "BAND_ROWS"
+    assert int(there["MAX_REGIONS"]) == MAX_GRID**2
     assert int(there["PIXEL_THREADS"]) == geometry.THREADS
     assert int(there["EGRESS_UNROLL"]) * geometry.THREADS * int(there["WORD"]) == geometry.EGRESS_BYTES
     assert int(there["QUAD_ROWS"]) - 1 == geometry.SLACK_ROWS

@@ -20,7 +20,7 @@ from kernels.ops.otsu_threshold import otsu_level
 from tests.kernels.host_statistics import STATISTIC_OPS, build
 from tests.kernels.host_statistics import run as run_cuda_text
 from tests.kernels.oracles import oracle_op
-from tests.kernels.statistic_cases import StatisticCases
+from tests.kernels.statistic_cases import EdgeCases, StatisticCases
 from tests.kernels.strategies import extreme_steps
 from tests.kernels.test_ops import check, noise, run, step_of
 from tests.programs import program
@@ -95,10 +95,17 @@ def test_the_largest_pictures_do_not_overflow(library: ctypes.CDLL, step: Step, 
         check_both(library, step, lopsided)
 
 
+@pytest.fixture
+def device() -> HostDevice:
+    return HostDevice()
+
+
 class TestStatisticCases(StatisticCases):
-    @pytest.fixture
-    def device(self) -> HostDevice:
-        return HostDevice()
+    pass
+
+
+class TestEdgeCases(EdgeCases):
+    pass
 
 
 def test_what_the_frame_before_held_decides_on_this_one() -> None:

@@ -70,6 +70,8 @@ def passes_of(chain: str, width: int = 64, format: PixelFormat = NV12) -> list[s
         ("gaussian_blur(ksize=3) | gaussian_blur(ksize=3)", ["ingest 0-0", "tiles 0-1", "tiles 1-2>"]),
         ("gaussian_blur | sobel | sobel | invert", ["ingest 0-0", "tiles 0-2", "tiles 2-4>"]),
         ("flip", ["ingest 0-0", "tiles 0-1>"]),
+        ("canny | dilate", ["ingest 0-0", "mark 0-0", "join 0-0", "tiles 0-2>"]),
+        ("clahe | sobel", ["ingest 0-0", "statistic 0-0", "tiles 0-2>"]),
         ("sobel | flip | sharpen | resize", ["ingest 0-0", "tiles 0-1", "tiles 1-3", "tiles 3-4>"]),
     ],
 )
@@ -96,6 +98,7 @@ def test_each_op_is_in_one_pass_and_each_pass_reads_what_the_one_before_made(cha
         assert passes[-1].last == len(plan.ops)
         for one in passes:
             ops = plan.ops[one.first : one.last]
+            assert one.kind.makes_picture or one.first == one.last
             assert one.kind is PassKind.TILES or all(op.kind is OpKind.POINT for op in ops)
             assert all(op.kind not in (OpKind.GATHER, OpKind.GLOBAL) for op in ops[1:])
             assert sum(op.max_radius for op in ops) <= MAX_HALO_PX
