@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
@@ -90,13 +91,18 @@ __device__ __forceinline__ void resize(const Picture<CHANNELS, Value>& in, int x
 def resample(src: Values, dst: Values, interpolation: Interpolation, scratch: Scratch) -> None:
     """Fill ``dst`` with the whole of ``src``, whatever the two sizes: what ``resample`` is in CUDA."""
     across, down = (src.shape[1], dst.shape[1]), (src.shape[0], dst.shape[0])
+    halves = all(source == 2 * to for source, to in (across, down))  # (Σ v + 2) >> 2, linear as area
     if src.shape == dst.shape:
         np.copyto(dst, src)
+    elif interpolation == "nearest" and opencv_picks(*across, 0) and opencv_picks(*down, 1):
+        cv2.resize(src, (dst.shape[1], dst.shape[0]), dst=dst, interpolation=cv2.INTER_NEAREST_EXACT)
     elif interpolation == "nearest":
         pick(src, dst, nearest(*across), nearest(*down), scratch)
     elif src.dtype == np.uint16:
         taps = {"area": area, "cubic": cubic, "linear": linear}[interpolation]
         wide_cpu.weighted_means(src, dst, taps(*across), taps(*down), scratch)
+    elif (interpolation == "area" and opencv_has_means(*across, *down)) or (interpolation == "linear" and halves):
+        cv2.resize(src, (dst.shape[1], dst.shape[0]), dst=dst, interpolation=cv2.INTER_AREA)
     elif interpolation == "area":
         weighted_means(src, dst, area(*across), area(*down), scratch)
     elif interpolation == "cubic":
@@ -152,6 +158,32 @@ def area(source: int, to: int) -> Taps:
     used = index[(covered > 0).any(axis=1)]
     weight = np.maximum(covered[: len(used)], 0).astype(np.float32)
     return Taps(np.minimum(used, source - 1), weight, source)
+
+
+@lru_cache(maxsize=64)
+def opencv_picks(source: int, to: int, axis: int) -> bool:
+    """True if OpenCV's NEAREST_EXACT, which differs between its versions, takes the same places along this axis."""
+    places = np.arange(source, dtype=np.uint16)
+    line, size = (places[None], (to, 1)) if axis == 0 else (places[:, None], (1, to))
+    found = cv2.resize(line, size, interpolation=cv2.INTER_NEAREST_EXACT)
+    return bool((found.ravel() == nearest(source, to)).all())
+
+
+_LARGEST_SHARE = 1 << 10
+
+
+def opencv_has_means(width: int, to_width: int, height: int, to_height: int) -> bool:
+    """True if OpenCV's INTER_AREA rounds each mean as we do.
+
+    It adds up in 32-bit floats, whose error is below 2^-13 level. A mean is a multiple of 1/whole, the product of the
+    ratios in lowest terms; if that is odd, none is nearer to a half than 1 / (2 whole), and there are no ties. Halves
+    it makes in whole numbers.
+    """
+    if to_width > width or to_height > height:
+        return False  # it takes INTER_LINEAR then
+    whole = width // math.gcd(width, to_width) * (height // math.gcd(height, to_height))
+    halves = width == 2 * to_width and height == 2 * to_height
+    return halves or (whole % 2 == 1 and whole <= _LARGEST_SHARE)
 
 
 @lru_cache(maxsize=64)

@@ -15,7 +15,7 @@ from kernels.chain import Step, parse_chain
 from kernels.image import MAX_SIDE_PX, Pixels, Shape
 from kernels.op import Scratch
 from kernels.ops import resize as resize_module
-from kernels.ops.resize import Resize, ResizeParams, area, cubic, linear, nearest, opencv_agrees
+from kernels.ops.resize import Resize, ResizeParams, area, cubic, linear, nearest, opencv_agrees, opencv_has_means
 from kernels.resample_cpu import Taps
 from tests.kernels.oracles import (
     WEIGHTS,
@@ -167,3 +167,27 @@ def test_cubic_swings_over_at_an_edge_and_saturates() -> None:
     full = run(np.where(edge > 100, np.uint8(255), np.uint8(0)), step(64, 1, "cubic"))
     assert (full.min(), full.max()) == (0, 255)
     assert (np.diff(full[0].astype(int)) >= 0).all()  # nothing wraps
+
+
+@pytest.mark.parametrize("how", ["area", "linear", "nearest"])
+@pytest.mark.parametrize(
+    ("size", "to"),
+    [((96, 54), (64, 36)), ((96, 54), (48, 27)), ((96, 54), (32, 18)), ((96, 54), (24, 27)), ((45, 42), (27, 14)),
+     ((64, 60), (48, 30)), ((50, 9), (50, 3)), ((33, 40), (99, 20))],
+)  # fmt: skip
+def test_whatever_call_of_opencvs_a_ratio_takes_ties_round_up(
+    size: tuple[int, int], to: tuple[int, int], how: str
+) -> None:
+    """Values of two neighbouring levels alone: means are at a half as often as they can be."""
+    for shape in ((size[1], size[0]), (size[1], size[0], 3)):
+        picture = np.random.default_rng(sum(size)).integers(0, 2, shape, np.uint8) + np.uint8(100)
+        expected = oracle_op("resize", picture, {"width": to[0], "height": to[1], "interpolation": how})
+        np.testing.assert_array_equal(run(picture, step(*to, how)), expected)
+
+
+def test_opencvs_area_is_taken_only_where_it_cannot_round_otherwise() -> None:
+    assert opencv_has_means(1920, 1280, 1080, 720), "ninths"
+    assert opencv_has_means(1920, 960, 1080, 540), "halves, in whole numbers"
+    assert not opencv_has_means(1920, 480, 1080, 270), "sixteenths: ties"
+    assert not opencv_has_means(1920, 1919, 1080, 1079), "floats are too coarse"
+    assert not opencv_has_means(99, 33, 11, 33), "larger: linear"
