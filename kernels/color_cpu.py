@@ -86,9 +86,10 @@ def to_planes(picture: Pixels, result: ImageView, scratch: Scratch) -> None:
             cv2.split(both[:m], [plane[top // 2 : top // 2 + m] for plane in chroma])
 
 
-_AS_FLOATS = np.arange(256, dtype=np.float32)
-# Of the mean of a square, whose quarters and these are exact in 32-bit floats; half of the last digit leaves no ties.
-_OF_MEANS = np.array([(*weights, 128 * 4096 + 1 / 8) for weights in (CHROMA_U, CHROMA_V)]) / 4096
+# Of two pixels side by side, each the sum of two rows: a quarter of them is the mean. Products, their sums and the half
+# of the last digit, which leaves no ties, are exact in 32-bit floats.
+_OF_SUMS = np.array([(*weights, *weights) for weights in (CHROMA_U, CHROMA_V)], np.float32).T / (4 * 4096)
+_ROUNDED = 128 + 1 / (8 * 4096)
 
 
 def _squares(band: Pixels, out: Pixels, scratch: Scratch) -> None:
@@ -101,13 +102,14 @@ def _squares(band: Pixels, out: Pixels, scratch: Scratch) -> None:
         _squares(np.repeat(band[: 2 * rows, -1:], 2, axis=1), out[:rows, columns:], scratch)
     if not (rows and columns):
         return
-    wide = scratch.array("color.wide", (2 * rows, 2 * columns, 3), np.float32)
-    means = scratch.array("color.means", (rows, columns, 3), np.float32)
-    exact = scratch.array("color.exact", (rows, columns, 2), np.float32)
-    cv2.LUT(band[: 2 * rows, : 2 * columns], _AS_FLOATS, dst=wide)
-    cv2.resize(wide, (columns, rows), dst=means, interpolation=cv2.INTER_AREA)
-    cv2.transform(means, _OF_MEANS, dst=exact)
-    cv2.convertScaleAbs(exact, dst=out[:rows, :columns])
+    sums = scratch.array("color.sums", (rows, columns, 6), np.uint16)
+    exact = scratch.array("color.exact", (rows, columns, 6), np.float32)
+    chroma = scratch.array("color.chroma_of_sums", (rows, columns, 2), np.float32)
+    pairs = band[: 2 * rows, : 2 * columns]
+    np.add(pairs[0::2], pairs[1::2], out=sums.reshape(rows, 2 * columns, 3), dtype=np.uint16)
+    np.copyto(exact, sums)
+    np.matmul(exact.reshape(-1, 6), _OF_SUMS, out=chroma.reshape(-1, 2))
+    cv2.convertScaleAbs(chroma, dst=out[:rows, :columns], alpha=1, beta=_ROUNDED)
 
 
 # Half of it is more than any green term (3,330), all of it more than any other term (8,905), both in 1/32 level.
