@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
@@ -195,11 +195,28 @@ _BAND_VALUES = 1 << 15  # times 8 bytes of indices: a band stays in the L2 cache
 def look_up(src: Values, table: Values, dst: Values) -> None:
     """Fill ``dst`` with the table's entry for each value; (256,) for uint8, (65536,) for uint16."""
     if src.dtype == np.uint8:
-        cv2.LUT(src, table, dst=dst)
+        _shortcut(table.tobytes())(src, dst)
         return
     rows = max(1, _BAND_VALUES // src[0].size)
     for top in range(0, len(src), rows):
         np.take(table, src[top : top + rows], out=dst[top : top + rows], mode="clip")
+
+
+@lru_cache(maxsize=64)
+def _shortcut(entries: bytes) -> Callable[[Pixels, Pixels], object]:
+    """What makes the same as looking up these 256 entries, in a third of the time where there is such a call."""
+    table = np.frombuffer(entries, np.uint8)
+    values = np.arange(256)
+    if (table == 255 - values).all():
+        return lambda src, dst: cv2.bitwise_not(src, dst=dst)
+    if (table == values).all():
+        return lambda src, dst: np.copyto(dst, src)
+    (steps,) = np.nonzero(table[1:] != table[:-1])
+    if len(steps) == 1 and 0 in (table[0], table[255]):
+        kind = cv2.THRESH_BINARY if table[0] == 0 else cv2.THRESH_BINARY_INV
+        last, most = float(steps[0]), float(table.max())
+        return lambda src, dst: cv2.threshold(src, last, most, kind, dst=dst)
+    return lambda src, dst: cv2.LUT(src, table, dst=dst)
 
 
 class TemporalOp(Op[P]):
