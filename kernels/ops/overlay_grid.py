@@ -80,9 +80,16 @@ __device__ __forceinline__ void overlay_grid(const Picture<CHANNELS, Value>& in,
         if opaque == 0:
             return
         # From the source, so that a crossing is drawn once.
-        for left in range(0, width, params.spacing):
-            columns = slice(left, left + params.thickness)
-            cv2.LUT(src[:, columns], table, dst=dst[:, columns])
+        if params.thickness * params.spacing < width:  # fewer columns in a line than lines
+            for left in range(params.thickness):
+                every = src[:, left :: params.spacing]
+                column = scratch.array("overlay_grid.columns", every.shape, np.uint8)
+                np.copyto(column, every)
+                dst[:, left :: params.spacing] = cv2.LUT(column, table, dst=column)
+        else:
+            for left in range(0, width, params.spacing):
+                columns = slice(left, left + params.thickness)
+                cv2.LUT(src[:, columns], table, dst=dst[:, columns])
         for top in range(0, height, params.spacing):
             rows = slice(top, top + params.thickness)
             cv2.LUT(src[rows], table, dst=dst[rows])

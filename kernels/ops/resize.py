@@ -92,6 +92,8 @@ def resample(src: Values, dst: Values, interpolation: Interpolation, scratch: Sc
     """Fill ``dst`` with the whole of ``src``, whatever the two sizes: what ``resample`` is in CUDA."""
     across, down = (src.shape[1], dst.shape[1]), (src.shape[0], dst.shape[0])
     halves = all(source == 2 * to for source, to in (across, down))  # (Σ v + 2) >> 2, linear as area
+    if interpolation == "linear" and all(source % to == 0 and source // to % 2 for source, to in (across, down)):
+        interpolation = "nearest"  # each centre lies on a pixel's: nothing else weighs anything
     if src.shape == dst.shape:
         np.copyto(dst, src)
     elif interpolation == "nearest" and opencv_picks(*across, 0) and opencv_picks(*down, 1):
