@@ -52,6 +52,9 @@ class Frame(ctypes.Structure):
     )
 
 
+# What only a working context could release: to let it go would print errors that say nothing new.
+_LOST: list[object] = []
+
 # A change of size makes a new executor of the same text, also where there is no cache on disk.
 _cubin = lru_cache(maxsize=32)(compile_cubin)
 
@@ -256,6 +259,7 @@ class CudaExecutor:
             # A lost context has nothing left to wait for; its memory still has to leave the ledger.
             if not error.sticky:
                 raise
+            _LOST.append((self._module, self._stream, self._arrivals, self._departures))
         finally:
             while self._memory:
                 with cuda_errors("cudaFree"):

@@ -14,13 +14,14 @@ from kernels.bench import BY_HAND
 from kernels.bench_frame import BASELINE, FrameCase, FrameFigures
 from service.bar_matrix import Cell, Panel, Picture, Role, draw
 from service.bench import table
-from service.bench_transfer import LEGEND, digits, saved_text
+from service.bench_transfer import digits, saved_text
 from service.environment import Load, describe
 from service.html_report import Table
 
 SCHEMA = 1
 NAME = "bench_frame"
 TITLE = "One frame through a chain, by memory strategy"
+LEGEND = "Green: the best, the first within 5 % of the fastest. Orange: what the others are compared with."
 HEAD = ("memory", "size", "p50 µs", "p99 µs", "saved over pageable", "saved over OpenCV", "frames")
 
 

@@ -22,7 +22,7 @@ SCHEMA = 1
 NAME = "bench_transfer"
 TITLE = "Moving bytes between CPU and GPU"
 HEAD = ("way", "bytes", "p50", "GB/s", "time saved", "of the peak", "runs")
-LEGEND = "Green: the fastest. Orange: what the others are compared with."
+LEGEND = "Green: the best. Orange: what the others are compared with."
 NO_GPU = "everything between host and device: pageable, pinned, mapped, registered and managed memory"
 
 

@@ -112,7 +112,8 @@ def serve(context: click.Context, /, **_: Any) -> None:
         except InputError as error:
             _fail(error, NOT_ACCEPTABLE)
         except DeviceLostError as error:
-            _fail(error, DEVICE_LOST)
+            click.echo(f"pinhole: {error}", err=True)
+            _leave_at_once(DEVICE_LOST)
         except PinholeError as error:
             _fail(error, CANNOT_RUN)
         for number in SIGNALS:  # we are leaving; one more of them must not change the exit code
@@ -281,6 +282,12 @@ def _leave() -> None:
     stuck = [t.name for t in others if not t.daemon or t.name.startswith("cap-")]
     if stuck:
         log.error("threads that did not end: %s", ", ".join(stuck))
-        logging.shutdown()
-        sys.stdout.flush()
-        os._exit(0)
+        _leave_at_once(0)
+
+
+def _leave_at_once(code: int) -> None:
+    """End the process as it is: nothing is taken down under threads, and nothing asks a lost context for anything."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

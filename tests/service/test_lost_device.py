@@ -48,7 +48,12 @@ def test_the_code_is_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
         raise DeviceLostError(f"the GPU was lost: {LOST}")
 
     monkeypatch.setattr(cli, "run", lose)
+
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
     monkeypatch.setattr(cli, "set_up_logging", lambda *_, **__: None)
+    monkeypatch.setattr(cli, "_leave_at_once", leave)
     result = CliRunner().invoke(main, ["serve", "--camera", "a=testcard://"])
     assert result.exit_code == DEVICE_LOST == 3
     assert "IllegalAddress" in result.output
