@@ -280,8 +280,9 @@ class StatisticOp(Op[P]):
         tables = self.tables(before if of_previous(params) and scratch.frames else counts, params)
         before[...] = counts
         if (tables == tables[0]).all():
-            tables = tables[:1]  # one for all channels takes half the time
-        cv2.LUT(src, np.ascontiguousarray(tables.T)[None], dst=dst)
+            look_up(src, np.ascontiguousarray(tables[0]), dst)  # one for all channels takes half the time
+        else:
+            cv2.LUT(src, np.ascontiguousarray(tables.T)[None], dst=dst)
 
 
 class LocalStatisticOp(Op[P]):
