@@ -291,6 +291,7 @@ _MAKERS: dict[str, Callable[[Any, Pixels, Pixels], Any]] = {
     "bilateral": lambda p, a, b: (
         lambda s, d: cv2.bilateralFilter(s, p.ksize, p.sigma_color, p.sigma_space, dst=d, borderType=_BORDER)
     ),
+    "canny": lambda p, a, b: lambda s, d: cv2.Canny(s, p.low, p.high, edges=d, L2gradient=p.norm == "l2"),
     "clahe": _clahe,
     "color_matrix": _color_matrix,
     "colormap": _colormap,
