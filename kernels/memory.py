@@ -135,31 +135,12 @@ class PageMemory(_Owner):
             del self._map
 
 
-class MappedMemory(_Owner):
-    """Pinned host memory that the GPU reads and writes in place: cudaHostAlloc, mapped and portable."""
+class _Seen(_Owner):
+    """Host memory that the GPU sees; whoever makes one sets the three."""
 
-    kind = "pinned"
-
-    def __init__(self, nbytes: int, ledger: Ledger) -> None:
-        from cupy.cuda import runtime
-
-        # Whole words: the device reads those that hold the last bytes.
-        asked = align_up(max(nbytes, 1), PLANE_ALIGNMENT)
-        try:
-            self._ptr: int = runtime.hostAlloc(asked, runtime.hostAllocMapped | runtime.hostAllocPortable)
-        except runtime.CUDARuntimeError as error:
-            if error.status != CUDA_ERROR_MEMORY_ALLOCATION:
-                raise
-            remedy = "lower the picture size or the ring, or raise the container's memory limit"
-            raise OutOfMemoryError("pinned host memory", nbytes, available_host_bytes(), remedy) from error
-        super().__init__(nbytes, ledger)
-        # CuPy has no hostGetDevicePointer; the attributes carry the same address.
-        try:
-            self._dev_ptr: int = runtime.pointerGetAttributes(self._ptr).devicePointer
-        except runtime.CUDARuntimeError:
-            self.close()
-            raise
-        self._array = np.ctypeslib.as_array((ctypes.c_uint8 * asked).from_address(self._ptr))[:nbytes]
+    _ptr: int
+    _dev_ptr: int
+    _array: Pixels
 
     @property
     def array(self) -> Pixels:
@@ -171,13 +152,39 @@ class MappedMemory(_Owner):
         self._check()
         return self._dev_ptr
 
+    def _find_dev_ptr(self) -> None:
+        """CuPy has no hostGetDevicePointer; the attributes carry the same address. Closes itself where that fails."""
+        from cupy.cuda import runtime
+
+        try:
+            self._dev_ptr = runtime.pointerGetAttributes(self._ptr).devicePointer
+        except runtime.CUDARuntimeError:
+            self.close()
+            raise
+
+
+class MappedMemory(_Seen):
+    """Pinned host memory that the GPU reads and writes in place: cudaHostAlloc, mapped and portable."""
+
+    kind = "pinned"
+
+    def __init__(self, nbytes: int, ledger: Ledger) -> None:
+        from cupy.cuda import runtime
+
+        asked = _whole_words(nbytes)
+        with _OutOfMemory("pinned host memory", nbytes, _PINNED_REMEDY):
+            self._ptr = runtime.hostAlloc(asked, runtime.hostAllocMapped | runtime.hostAllocPortable)
+        super().__init__(nbytes, ledger)
+        self._find_dev_ptr()
+        self._array = _bytes_at(self._ptr, asked)[:nbytes]
+
     def _release(self) -> None:
         from cupy.cuda import runtime
 
         _free(runtime.freeHost, self._ptr)
 
 
-class RegisteredMemory(_Owner):
+class RegisteredMemory(_Seen):
     """Host memory that was there already, made visible to the GPU for as long as this is open (cudaHostRegister).
 
     ``array`` is (n,) uint8 over any memory: NumPy's, POSIX shared memory, a driver's buffer. ``owner`` is closed after
@@ -189,41 +196,24 @@ class RegisteredMemory(_Owner):
     def __init__(self, array: Pixels, ledger: Ledger, owner: HostMemory | None = None) -> None:
         from cupy.cuda import runtime
 
-        self._ptr: int = array.ctypes.data
+        self._ptr = array.ctypes.data
         try:
-            # 1 | 2: cudaHostRegisterPortable, cudaHostRegisterMapped.
-            runtime.hostRegister(self._ptr, array.nbytes, 1 | 2)
-        except runtime.CUDARuntimeError as error:
+            with _OutOfMemory("registered host memory", array.nbytes, _PINNED_REMEDY):
+                # 1 | 2: cudaHostRegisterPortable, cudaHostRegisterMapped.
+                runtime.hostRegister(self._ptr, array.nbytes, 1 | 2)
+        except BaseException:
             if owner is not None:
                 owner.close()
-            if error.status != CUDA_ERROR_MEMORY_ALLOCATION:
-                raise
-            remedy = "lower the picture size or the ring, or raise the container's memory limit"
-            raise OutOfMemoryError("registered host memory", array.nbytes, available_host_bytes(), remedy) from error
+            raise
         super().__init__(array.nbytes, ledger)
         self._owner = owner
-        self._array: Pixels | None = array
-        try:
-            self._dev_ptr: int = runtime.pointerGetAttributes(self._ptr).devicePointer
-        except runtime.CUDARuntimeError:
-            self.close()
-            raise
-
-    @property
-    def array(self) -> Pixels:
-        self._check()
-        assert self._array is not None
-        return self._array
-
-    @property
-    def dev_ptr(self) -> int:
-        self._check()
-        return self._dev_ptr
+        self._array = array
+        self._find_dev_ptr()
 
     def _release(self) -> None:
         from cupy.cuda import runtime
 
-        self._array = None
+        del self._array
         try:
             _free(runtime.hostUnregister, self._ptr)
         finally:
@@ -231,7 +221,7 @@ class RegisteredMemory(_Owner):
                 self._owner.close()
 
 
-class ManagedMemory(_Owner):
+class ManagedMemory(_Seen):
     """Memory that CPU and GPU see under one address (cudaMallocManaged), kept on the host where that can be asked for.
 
     Where the CPU may use it beside a working GPU (``concurrent``) it is advised to stay on the host and be mapped for
@@ -244,15 +234,10 @@ class ManagedMemory(_Owner):
     def __init__(self, nbytes: int, ledger: Ledger, device: int, concurrent: bool) -> None:
         from cupy.cuda import runtime
 
-        asked = align_up(max(nbytes, 1), PLANE_ALIGNMENT)
-        # 1, 2: cudaMemAttachGlobal, cudaMemAttachHost.
-        try:
-            self._ptr: int = runtime.mallocManaged(asked, 1 if concurrent else 2)
-        except runtime.CUDARuntimeError as error:
-            if error.status != CUDA_ERROR_MEMORY_ALLOCATION:
-                raise
-            remedy = "lower the picture size or the ring, or use fewer cameras"
-            raise OutOfMemoryError("managed memory", nbytes, available_host_bytes(), remedy) from error
+        asked = _whole_words(nbytes)
+        with _OutOfMemory("managed memory", nbytes, "lower the picture size or the ring, or use fewer cameras"):
+            # 1, 2: cudaMemAttachGlobal, cudaMemAttachHost.
+            self._ptr = self._dev_ptr = runtime.mallocManaged(asked, 1 if concurrent else 2)
         super().__init__(nbytes, ledger)
         if concurrent:
             try:
@@ -260,17 +245,7 @@ class ManagedMemory(_Owner):
             except DeviceFailedError:
                 self.close()
                 raise
-        self._array = np.ctypeslib.as_array((ctypes.c_uint8 * asked).from_address(self._ptr))[:nbytes]
-
-    @property
-    def array(self) -> Pixels:
-        self._check()
-        return self._array
-
-    @property
-    def dev_ptr(self) -> int:
-        self._check()
-        return self._ptr
+        self._array = _bytes_at(self._ptr, asked)[:nbytes]
 
     def _release(self) -> None:
         from cupy.cuda import runtime
@@ -286,15 +261,8 @@ class DeviceMemory(_Owner):
     def __init__(self, nbytes: int, ledger: Ledger) -> None:
         from cupy.cuda import runtime
 
-        try:
+        with _OutOfMemory("device memory", nbytes, "lower the picture size or use fewer cameras", on_device=True):
             self._ptr: int = runtime.malloc(max(nbytes, 1))
-        except runtime.CUDARuntimeError as error:
-            if error.status != CUDA_ERROR_MEMORY_ALLOCATION:
-                raise
-            free = runtime.memGetInfo()[0]
-            raise OutOfMemoryError(
-                "device memory", nbytes, free, "lower the picture size or use fewer cameras"
-            ) from error
         super().__init__(nbytes, ledger)
 
     @property
@@ -306,6 +274,35 @@ class DeviceMemory(_Owner):
         from cupy.cuda import runtime
 
         _free(runtime.free, self._ptr)
+
+
+_PINNED_REMEDY = "lower the picture size or the ring, or raise the container's memory limit"
+
+
+class _OutOfMemory:
+    """Makes of CUDA's answer that there is no memory an OutOfMemoryError with the numbers."""
+
+    def __init__(self, what: str, nbytes: int, remedy: str, on_device: bool = False) -> None:
+        self._what, self._nbytes, self._remedy, self._on_device = what, nbytes, remedy, on_device
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        from cupy.cuda import runtime
+
+        if isinstance(error, runtime.CUDARuntimeError) and error.status == CUDA_ERROR_MEMORY_ALLOCATION:
+            free = runtime.memGetInfo()[0] if self._on_device else available_host_bytes()
+            raise OutOfMemoryError(self._what, self._nbytes, free, self._remedy) from error
+
+
+def _whole_words(nbytes: int) -> int:
+    """What is asked for ``nbytes``: the device reads the whole words that hold the last of them."""
+    return align_up(max(nbytes, 1), PLANE_ALIGNMENT)
+
+
+def _bytes_at(address: int, nbytes: int) -> Pixels:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
 
 def _free(release: Callable[[int], None], pointer: int) -> None:
