@@ -16,7 +16,7 @@ from kernels import cuda_block, run_cuda
 from kernels.chain import Chain, make_chain, parse_chain
 from kernels.codegen import generate, headers
 from kernels.compiler import OPTIONS, compile_cubin
-from kernels.formats import BGR8, FORMATS, GRAY8, NV12, PixelFormat
+from kernels.formats import BGR8, BGR16, FORMATS, GRAY8, GRAY16, NV12, PixelFormat
 from kernels.image import ImageSpec
 from kernels.plan import Plan, make_plan, unfused
 from kernels.registry import all_ops
@@ -76,6 +76,22 @@ def test_each_op_compiles(name: str, version: int, architecture: int) -> None:
     """On colour, then on grey; behind a stencil, so that it works on tiles."""
     chain = make_chain([{"op": op} for op in ("sobel", name, "grayscale", name)])
     assert compiled(generate(plan_of(NV12, chain)), version, architecture).startswith(b"\x7fELF")
+
+
+def wide_cases() -> list[tuple[tuple[str, ...], PixelFormat, int, int]]:
+    """The ops that take 16 bits in as many groups as there are compilers, one each, on colour and grey by turns."""
+    names = [name for name, op in all_ops().items() if op.takes_16_bit and name != "levels"]
+    found = [tuple(names[at :: len(COMPILERS)]) for at in range(len(COMPILERS))]
+    if os.environ.get("PINHOLE_COMPILE_ALL", "0") != "0":
+        return [((name,), format, *case) for name in names for format in (GRAY16, BGR16) for case in COMPILERS]
+    return [(group, (BGR16, GRAY16)[at % 2], *COMPILERS[at]) for at, group in enumerate(found)]
+
+
+@pytest.mark.parametrize(("names", "format", "version", "architecture"), wide_cases(), ids=str)
+def test_ops_of_16_bits_compile(names: tuple[str, ...], format: PixelFormat, version: int, architecture: int) -> None:
+    """Behind a stencil, so that they work on tiles, before ``levels``, and with what follows it in 8 bits."""
+    chain = make_chain([{"op": op} for op in ("sobel", *names, "levels", "sharpen")])
+    assert compiled(generate(plan_of(format, chain)), version, architecture).startswith(b"\x7fELF")
 
 
 def test_xavier_gets_each_form_of_a_pass() -> None:
