@@ -114,14 +114,14 @@ struct Between {
 };
 
 template <int CHANNELS>
-__device__ __forceinline__ void look_up_between(const Picture<CHANNELS>& in, int x, int y, Size size, const Grid& grid,
+__device__ __forceinline__ void look_up_between(const Picture<CHANNELS>& in, int x, int y, const Regions& regions,
                                                 const uint8* tables, uint8* out) {
-  const Regions regions(grid, size);
-  const Between column(x, regions.size.width, grid.across, 256), row(y, regions.size.height, grid.down, 32768);
+  const Between column(x, regions.size.width, regions.grid.across, 256);
+  const Between row(y, regions.size.height, regions.grid.down, 32768);
   const uint8* pixel = in.at(x, y);
   const int value = brightness_of<CHANNELS>(pixel);
-  const uint8 *upper = tables + 256 * grid.across * row.first + value,
-              *lower = tables + 256 * grid.across * row.second + value;
+  const uint8* upper = tables + 256 * regions.grid.across * row.first + value;
+  const uint8* lower = tables + 256 * regions.grid.across * row.second + value;
   const int left = 256 * column.first, right = 256 * column.second;
   const uint32 above = upper[left] * (256 - column.share) + upper[right] * column.share;
   const uint32 below = lower[left] * (256 - column.share) + lower[right] * column.share;
@@ -134,10 +134,11 @@ __device__ __forceinline__ void look_up_between(const Picture<CHANNELS>& in, int
 template <int CHANNELS, int WIDTH>
 __device__ __forceinline__ void look_up_between_regions(const Buffer<CHANNELS, WIDTH>& picture, const Tile& tile, int halo,
                                                         const Grid& grid, const uint8* tables) {
+  const Regions regions(grid, tile.size);
   make_pixels<CHANNELS, CHANNELS>(picture.picture(tile), picture.data, picture.pitch, tile.x0, tile.y0, -up4(halo),
                                   WIDTH + up4(halo), -halo, TILE_ROWS + halo, tile.size,
-                                  [&](const Picture<CHANNELS>& in, int x, int y, Size size, uint8* out) {
-                                    look_up_between<CHANNELS>(in, x, y, size, grid, tables, out);
+                                  [&](const Picture<CHANNELS>& in, int x, int y, Size, uint8* out) {
+                                    look_up_between<CHANNELS>(in, x, y, regions, tables, out);
                                   });
   __syncthreads();
 }
