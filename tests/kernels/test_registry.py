@@ -37,6 +37,7 @@ def write_op(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WriteO
     """Adds a file to the ops' folder as the registry sees it; returns the module's name."""
     monkeypatch.setattr(ops_package, "__path__", [*ops_package.__path__, str(tmp_path)])
     monkeypatch.setattr(registry, "all_ops", registry.all_ops.__wrapped__)
+    monkeypatch.setattr(registry, "_built_in_ops", registry._built_in_ops.__wrapped__)
     written: list[str] = []
 
     def write(name: str, text: str) -> str:
