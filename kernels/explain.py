@@ -12,7 +12,7 @@ from kernels.geometry import BAND_ROWS, MARK_HALO, pieces, radii, shared_bytes
 from kernels.image import ImageSpec
 from kernels.op import ComponentsOp, OpKind, OpParams, TemporalOp, of_previous
 from kernels.plan import MAX_HALO_PX, WORD, Pass, PassKind, Plan
-from kernels.stages import gathers, pass_name, stages, state_bytes, tile_width_px
+from kernels.stages import gathers, is_wide, pass_name, stages, state_bytes, tile_width_px
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +214,8 @@ def _because(plan: Plan, number: int, params: tuple[OpParams, ...], fused: bool)
     remembering = [other.name for other in earlier if other.kind is OpKind.TEMPORAL]
     if remembering and op.kind is OpKind.STENCIL:
         return f"{op.name} reads around a pixel, and {remembering[-1]} must see each pixel once"
+    if op.kind is OpKind.STENCIL and is_wide(plan, before.first) and not is_wide(plan, one.first):
+        return f"{op.name} reads around a pixel of 8 bits, and the tiles before are of 16"
     stencils = [other for other in (*earlier, op) if other.kind is OpKind.STENCIL]
     names = ", ".join(f"{other.name} {other.max_radius}" for other in stencils)
     reach = sum(other.max_radius for other in stencils)

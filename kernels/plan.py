@@ -187,7 +187,7 @@ def _pictures(steps: Sequence[Step], source: ImageSpec) -> tuple[ImageSpec, ...]
     for place, step in enumerate(steps):
         if shapes[-1].depth == 16 and not step.op.takes_16_bit:
             which = f"{step.op.name}, operation {place + 1} of {len(steps)}, takes pictures of 8 bits"
-            raise InputError(f"ops[{place}]", f"{which} and is given 16", "levels before it makes 8 of them")
+            raise InputError(f"ops[{place}]", f"{which} and is given one of 16: put levels before it")
         shapes.append(step.op.output(shapes[-1], step.params))
     return tuple(_picture(shape, PLANE_ALIGNMENT) for shape in shapes)
 

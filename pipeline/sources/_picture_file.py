@@ -19,7 +19,8 @@ import numpy as np
 import simplejpeg
 
 from kernels.errors import InputError
-from kernels.image import Pixels, check_size
+from kernels.formats import LEVEL
+from kernels.image import Values, check_size
 from pipeline.sources._exif import exif_orientation
 
 SUFFIXES = frozenset((".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".dib", ".pgm", ".ppm", ".pnm"))
@@ -33,11 +34,11 @@ class DamagedPictureError(Exception):
     """The bytes are not a whole picture of a known format; the text says why."""
 
 
-def decode_picture(data: bytes) -> Pixels:
+def decode_picture(data: bytes, depth: int = 8) -> Values:
     """(H, W) of a grey picture or (H, W, 3) BGR of any other, upright by its EXIF orientation.
 
-    16 bits become 8 as v >> 8 (a file that says it uses fewer: v >> (bits - 8)). Transparency is dropped: each pixel
-    shows the colour that is stored for it.
+    16 bits become 8 as v >> 8 (a file that says it uses fewer: v >> (bits - 8)). With a ``depth`` of 16 they stay as
+    they are, and 8 become 16 as v · 257. Transparency is dropped: each pixel shows the colour that is stored for it.
 
     Raises:
         DamagedPictureError: not a picture, damaged, or larger than ``MAX_SIDE_PX``.
@@ -45,7 +46,7 @@ def decode_picture(data: bytes) -> Pixels:
     if not data:
         raise DamagedPictureError("is empty")
     if match := _NETPBM.match(data):
-        return _decode_netpbm(data, match)
+        return _decode_netpbm(data, match, depth)
     width, height = _checked_size(data)
     flags = cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION
     try:
@@ -54,11 +55,16 @@ def decode_picture(data: bytes) -> Pixels:
         raise DamagedPictureError(f"cannot be decoded: {error.err}") from error
     if pixels is None or pixels.shape[:2] != (height, width):
         raise DamagedPictureError("cannot be decoded")
-    if pixels.dtype == np.uint16:
-        pixels = np.right_shift(pixels, 8)
-    elif pixels.dtype != np.uint8:
+    if pixels.dtype not in (np.uint8, np.uint16):
         raise DamagedPictureError(f"has {pixels.dtype} pixels, not 8 or 16 bits")
-    return np.ascontiguousarray(exif_orientation(data).upright(pixels.astype(np.uint8, copy=False)))
+    if depth == 8 and pixels.dtype == np.uint16:
+        pixels = np.right_shift(pixels, 8).astype(np.uint8)
+    return np.ascontiguousarray(exif_orientation(data).upright(_at_depth(pixels, depth)))
+
+
+def _at_depth(pixels: Values, depth: int) -> Values:
+    """8 bits as 16 where those are asked for."""
+    return pixels.astype(np.uint16) * np.uint16(LEVEL[16]) if depth == 16 and pixels.dtype == np.uint8 else pixels
 
 
 def _checked_size(data: bytes) -> tuple[int, int]:
@@ -138,7 +144,7 @@ def _check_webp(data: bytes) -> tuple[int, int]:
     raise DamagedPictureError("is a damaged WebP")
 
 
-def _decode_netpbm(data: bytes, match: re.Match[bytes]) -> Pixels:
+def _decode_netpbm(data: bytes, match: re.Match[bytes], depth: int) -> Values:
     """Here, as OpenCV does not scale binary values by the file's maximum: 10 bits of 16 would come out black."""
     width, height = _fits(int(match[2]), int(match[3]))
     largest, channels = int(match[4]), 3 if match[1] == b"6" else 1
@@ -149,12 +155,15 @@ def _decode_netpbm(data: bytes, match: re.Match[bytes]) -> Pixels:
     if match.end() + count * kind.itemsize > len(data):
         raise DamagedPictureError("is cut off")
     values = np.frombuffer(data, kind, count, match.end()).reshape(height, width, channels)
+    if largest > 255 and depth == 16:
+        made = np.minimum(values, largest).astype(np.uint16)
+        return made[:, :, 0] if channels == 1 else np.ascontiguousarray(made[:, :, ::-1])
     if largest > 255:
         values = np.right_shift(values, largest.bit_length() - 8)
     elif largest < 255:
         values = (values.astype(np.uint16) * 255 + largest // 2) // largest
     eight = np.minimum(values, 255).astype(np.uint8)
-    return eight[:, :, 0] if channels == 1 else np.ascontiguousarray(eight[:, :, ::-1])
+    return _at_depth(eight[:, :, 0] if channels == 1 else np.ascontiguousarray(eight[:, :, ::-1]), depth)
 
 
 def _number(data: bytes, at: int, length: int, order: str = "little") -> int:

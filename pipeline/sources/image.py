@@ -11,8 +11,8 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from kernels.errors import InputError
-from kernels.formats import BGR8, GRAY8
-from kernels.image import ImageSpec, ImageView, Pixels
+from kernels.formats import working_format
+from kernels.image import ImageSpec, ImageView, Values
 from pipeline.frame import Capture
 from pipeline.sources._fields import Flag, Rate
 from pipeline.sources._files import os_error_text, path_problem
@@ -37,7 +37,18 @@ class ImageConfig(SourceConfig):
     fps: Rate = Field(
         default=Fraction(5), description="Pictures per second.", json_schema_extra={"x-allowed": _ALLOWED_FPS}
     )
+    depth: int = Field(
+        default=8, description="Bits of a value: 16 keeps those of pictures that have them; others are times 257.",
+        json_schema_extra={"enum": [8, 16]},
+    )  # fmt: skip
     loop: Flag = Field(default=True, description="Go on for ever; if not, each picture is shown once.")
+
+    @field_validator("depth")
+    @classmethod
+    def _is_one(cls, depth: int) -> int:
+        if depth not in (8, 16):
+            raise ValueError("is neither 8 nor 16")
+        return depth
 
     @field_validator("fps")
     @classmethod
@@ -53,20 +64,22 @@ class _Loaded:
 
     path: Path
     stamp: tuple[int, int, int]
-    pixels: Pixels
+    pixels: Values
 
     @property
     def image(self) -> ImageSpec:
         height, width = self.pixels.shape[:2]
-        return ImageSpec.make(GRAY8 if self.pixels.ndim == 2 else BGR8, width, height)
+        format = working_format(1 if self.pixels.ndim == 2 else 3, 8 * self.pixels.itemsize)
+        return ImageSpec.make(format, width, height)
 
 
 class Image(Source):
     """A picture, repeated, or a folder of pictures, one after the other.
 
     Each picture is shown for 1/fps seconds; a folder's are sorted as people count (2 before 10) and listed anew in each
-    round. A file that is replaced is read again. Grey pictures stay GRAY8, all others are BGR8, upright, 8 bit (see
-    ``_picture_file``). Decoding is not counted, the copy into the slot is. Not live: nothing is lost.
+    round. A file that is replaced is read again. Grey pictures stay GRAY8, all others are BGR8, upright, 8 bit unless
+    16 are asked for (see ``_picture_file``). Decoding is not counted, the copy into the slot is. Not live: nothing is
+    lost.
 
     A picture of a folder that is damaged is counted and left out; one of another size or kind changes the format.
     """
@@ -191,7 +204,7 @@ class Image(Source):
                 return self._loaded
             if status.st_size > _MAX_FILE_BYTES:
                 raise DamagedPictureError(f"has {status.st_size} bytes; allowed: up to {_MAX_FILE_BYTES}")
-            self._loaded = _Loaded(path, stamp, decode_picture(path.read_bytes()))
+            self._loaded = _Loaded(path, stamp, decode_picture(path.read_bytes(), self.config.depth))
         except DamagedPictureError as error:
             raise FrameCorrupt("corrupt", f"{path} {error}") from error
         except OSError as error:

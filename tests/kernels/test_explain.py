@@ -9,7 +9,7 @@ import pytest
 
 from kernels.chain import Chain, parse_chain
 from kernels.explain import Explanation, explain
-from kernels.formats import BGR8, GRAY8, NV12, PixelFormat
+from kernels.formats import BGR8, GRAY8, GRAY16, NV12, PixelFormat
 from kernels.image import ImageSpec
 from kernels.op import OpKind, TemporalOp
 from kernels.plan import PassKind, Plan, chain_params, make_plan, reads_in_place, slot_source_spec, unfused
@@ -123,6 +123,14 @@ def test_each_reason_for_a_pass_is_said() -> None:
         "a row of the result is 1923 bytes, no whole number of 16-byte words"
     )
     assert reasons(explained("sobel", GRAY8, (641, 9)))[-1].startswith("a row of the result is 641 bytes")
+
+
+def test_tiles_of_16_bits_and_of_8_are_not_shared() -> None:
+    made = explained("sobel | levels | sharpen", GRAY16)
+    assert made.passes[-1].because == "sharpen reads around a pixel of 8 bits, and the tiles before are of 16"
+    # Two bytes for each pixel, and of the second tiles one.
+    assert made.passes[1].reads.nbytes == 2 * touched(made.plan.pictures[0], (192, 16), 1)
+    assert made.passes[2].reads.nbytes == touched(made.plan.pictures[2], (384, 16), 1)
 
 
 def test_reasons_of_ops_that_remember_or_count() -> None:

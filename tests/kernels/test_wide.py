@@ -112,8 +112,10 @@ def test_an_op_of_8_bits_is_refused_by_name_place_and_remedy(format: PixelFormat
     with pytest.raises(InputError) as caught:
         make_plan(Chain((*chain.steps, step)), ImageSpec.make(format, 64, 48))
     assert caught.value.field == "ops[2]"
-    assert f"{step.op.name}, operation 3 of 3, takes pictures of 8 bits and is given 16" in str(caught.value)
-    assert "levels before it" in str(caught.value)
+    assert (
+        f"{step.op.name}, operation 3 of 3, takes pictures of 8 bits and is given one of 16: put levels before it"
+        in str(caught.value)
+    )
     levels = parse_chain("levels")
     plan = make_plan(Chain((*chain.steps, *levels.steps, step)), ImageSpec.make(format, 64, 48))
     assert plan.result.format.depth == 8

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.errors import InputError
-from kernels.formats import BGR8, GRAY8
+from kernels.formats import BGR8, BGR16, GRAY8, GRAY16
 from kernels.image import ImageSpec, ImageView, Pixels
 from pipeline.frame import Capture
 from pipeline.sources import make_source
@@ -153,6 +153,27 @@ def test_b65_netpbm_uses_the_bits_that_it_says(largest: int, bits: int, kind: by
     shown = picture.ravel() if kind == b"P5" else picture[:, :, ::-1].ravel()
     np.testing.assert_array_equal(shown, expected)
     assert (shown[0], shown[-1]) == (0, 255)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_sixteen_bits_stay_where_they_are_asked_for(opened: Opener, tmp_path: Path, channels: int) -> None:
+    ramp = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+    picture = ramp if channels == 1 else np.dstack([ramp, ramp[::-1], ramp.T])
+    path = tmp_path / "deep.png"
+    path.write_bytes(encode(picture, ".png"))
+    image = opened(make_image(path, depth="16"))
+    assert image.spec.format is (GRAY16 if channels == 1 else BGR16)
+    (rows,), _ = image.fill()
+    np.testing.assert_array_equal(np.ascontiguousarray(rows).view(np.uint16).reshape(picture.shape), picture)
+    few_bits = b"P5 3 1 1023\n" + np.array([0, 1023, 5000], ">u2").tobytes()
+    assert decode_picture(few_bits, 16).tolist() == [[0, 1023, 1023]], (
+        "as they are, but for what is above their maximum"
+    )
+    assert decode_picture(b"P5 2 1 255\n\x01\xff", 16).tolist() == [[257, 65535]]
+    eight = (picture >> 8).astype(np.uint8)
+    np.testing.assert_array_equal(decode_picture(encode(eight, ".png"), 16), eight.astype(np.uint16) * 257)
+    with pytest.raises(ValueError, match="neither 8 nor 16"):
+        make_image(path, depth=12)
 
 
 def test_b65_netpbm_of_few_levels_is_spread_out() -> None:
