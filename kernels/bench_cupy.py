@@ -109,7 +109,7 @@ def op_by_op(case: Case, xp: Any, ndi: Any) -> Call:
     """
     plan = case.plan
     for format in (plan.source.format, plan.result.format):
-        if not format.is_working or plan.converts:
+        if not format.is_working or format.depth == 16 or plan.converts:
             raise NoEquivalentError(WAY, f"{plan.source.format} to {plan.result.format}")
     for step in case.chain.steps:
         if step.op.name not in CUPY:

@@ -11,8 +11,8 @@ from kernels.chain import Chain, Step, make_params
 from kernels.codegen import generate
 from kernels.compiler import compile_cubin
 from kernels.device import Device, HostDevice
-from kernels.formats import BGR8, GRAY8, NV12
-from kernels.image import ImageSpec, ImageView, Pixels
+from kernels.formats import BGR16, GRAY8, GRAY16, NV12, PixelFormat, working_format
+from kernels.image import ImageSpec, ImageView, Values
 from kernels.memory import HostMemory
 from kernels.op import OpParams
 from kernels.plan import Plan, chain_params, make_plan, result_nbytes, slot_source_spec
@@ -22,20 +22,20 @@ POISON = 0xA5
 
 
 def run_once(
-    op: AnyOp, picture: Pixels, values: Mapping[str, Any] | None = None, device: Device | None = None
-) -> Pixels:
-    """What an op makes of (H, W) or (H, W, 3) uint8, by the whole path of a frame: a slot, a plan, an executor.
+    op: AnyOp, picture: Values, values: Mapping[str, Any] | None = None, device: Device | None = None
+) -> Values:
+    """What an op makes of (H, W) or (H, W, 3), uint8 or uint16, by a frame's whole path: a slot, a plan, an executor.
 
     ``values`` are its parameters; without a ``device`` it runs on the CPU. The result's memory holds stale bytes
     before, so that a pixel which the op leaves out is seen. A ``TemporalOp`` sees its first frame.
 
     Raises:
-        InputError: a value is not acceptable, or the picture's size.
+        InputError: a value is not acceptable, or the picture's size, or its 16 bits.
         CompileError: on a GPU, the CUDA text does not compile.
     """
     device = device or HostDevice()
     chain = Chain((Step(op, make_params(op, values or {}, op.name)),))
-    format = GRAY8 if picture.ndim == 2 else BGR8
+    format = working_format(1 if picture.ndim == 2 else 3, 8 * picture.itemsize)
     plan = make_plan(chain, slot_source_spec(ImageSpec.make(format, picture.shape[1], picture.shape[0])))
     device.activate()
     slot, made = device.allocate_slot(plan.source.nbytes), device.allocate_slot(result_nbytes(plan))
@@ -48,8 +48,8 @@ def run_once(
 
 
 def _submitted(
-    device: Device, plan: Plan, params: tuple[OpParams, ...], picture: Pixels, source: ImageView, made: HostMemory
-) -> Pixels:
+    device: Device, plan: Plan, params: tuple[OpParams, ...], picture: Values, source: ImageView, made: HostMemory
+) -> Values:
     result = ImageView(plan.result, made.array, made.dev_ptr)
     source.plane(0)[...] = picture
     result.buffer[...] = POISON
@@ -67,7 +67,10 @@ def compile_op(op: AnyOp, architectures: Iterable[str] = ("90",)) -> None:
     Raises:
         CompileError: it does not; names file and line.
     """
-    for names, formats in (((op.name,), (NV12, GRAY8)), (("sobel", op.name, "grayscale", op.name), (NV12,))):
+    wide: tuple[PixelFormat, ...] = (GRAY16, BGR16) if op.takes_16_bit else ()
+    for names, formats in (
+        ((op.name,), (NV12, GRAY8, *wide)), (("sobel", op.name, "grayscale", op.name), (NV12, *wide[1:])),
+    ):  # fmt: skip
         steps = [Step(op, op.Params()) if name == op.name else _step(name) for name in names]
         for format in formats:
             source = generate(make_plan(Chain(tuple(steps)), ImageSpec.make(format, 64, 48)))

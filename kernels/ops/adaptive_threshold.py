@@ -112,4 +112,4 @@ def _run_wide(
         bound = scratch.array("wide.bound", src[band].shape, np.int32)
         np.subtract(dst[band], params.offset * LEVEL[16], out=bound, dtype=np.int32)
         above = np.greater(src[band], bound)
-        np.multiply(above != params.inverted, result, out=dst[band], casting="unsafe")
+        np.multiply(above != params.inverted, np.uint16(result), out=dst[band])

@@ -102,6 +102,9 @@ def test_opencv_by_hand_converts_even_sizes(format: str) -> None:
     # OpenCV knows BT.601 only, as sources of 16 lines are; both round.
     assert np.abs(result.plane(0).astype(int) - pinhole(case, source).astype(int)).max() <= 2
     odd = make_case("", FORMATS[format], 33, 17)
+    deep = make_case("gamma", FORMATS["GRAY16"], 32, 16)
+    with pytest.raises(NoEquivalentError, match="GRAY16"):
+        bench_opencv.by_hand(deep, *views_of(deep))
     with pytest.raises(NoEquivalentError, match="33x17"):
         bench_opencv.by_hand(odd, *views_of(odd))
 

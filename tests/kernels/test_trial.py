@@ -38,6 +38,8 @@ def test_a_picture_goes_through_with_the_parameters_that_are_given() -> None:
     np.testing.assert_array_equal(run_once(find_op("invert"), picture), 255 - picture)
     made = run_once(find_op("gain_offset"), picture[:, :, 0], {"offset": 7.0})
     np.testing.assert_array_equal(made, picture[:, :, 0] + 7)
+    deep = np.arange(6, dtype=np.uint16).reshape(2, 3) * 1000
+    np.testing.assert_array_equal(run_once(find_op("invert"), deep), 65535 - deep)
     assert run_once(find_op("rotate"), picture, {"degrees": 90}).shape == (3, 2, 3)
     assert run_once(find_op("grayscale"), picture).shape == (2, 3)
 
@@ -51,6 +53,8 @@ def test_pixels_that_an_op_leaves_out_are_seen() -> None:
 def test_what_is_taken_is_given_back_also_after_a_refusal() -> None:
     device = HostDevice()
     run_once(find_op("invert"), np.zeros((4, 5), np.uint8), device=device)
+    with pytest.raises(InputError, match="colormap, operation 1 of 1, takes pictures of 8 bits"):
+        run_once(find_op("colormap"), np.zeros((4, 5), np.uint16), device=device)
     with pytest.raises(InputError, match=r"gain_offset\.gain"):
         run_once(find_op("gain_offset"), np.zeros((4, 5), np.uint8), {"gain": -1.0}, device)
     assert device.ledger.held("host") == 0
