@@ -28,11 +28,13 @@ class AdaptiveThresholdParams(OpParams):
         json_schema_extra={"x-unit": "px", "x-step": 2},
     )  # fmt: skip
     offset: int = Field(
-        default=2, ge=-255, le=255, description="Taken from the mean: how much darker than it still counts as bright.",
+        default=2, ge=-255, le=255,
+        description="Taken from the mean: how much darker than it still counts as bright. Of 16 bits a level is 257.",
         json_schema_extra={"x-unit": "levels", "x-step": 1},
     )  # fmt: skip
     max_value: int = Field(
-        default=255, ge=0, le=255, description="What becomes of a value above the threshold; 0 of the others.",
+        default=255, ge=0, le=255,
+        description="What becomes of a value above the threshold; 0 of the others. Of 16 bits a level is 257.",
         json_schema_extra={"x-unit": "levels", "x-step": 1},
     )  # fmt: skip
     inverted: bool = Field(

@@ -20,7 +20,7 @@ class ColorMatrixParams(OpParams):
     )
     offsets: Annotated[tuple[Offset, ...], Field(min_length=3, max_length=3), FROM_LIST] = Field(
         default=(0, 0, 0),
-        description="Added to blue, green and red.",
+        description="Added to blue, green and red. Of 16 bits a level is 257.",
         json_schema_extra={"x-unit": "levels"},
     )
 

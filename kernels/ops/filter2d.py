@@ -37,7 +37,8 @@ class Filter2dParams(OpParams):
         json_schema_extra={"x-unit": ""},
     )  # fmt: skip
     offset: int = Field(
-        default=0, ge=-255, le=255, description="Added to the result; 128 shows negative sums.",
+        default=0, ge=-255, le=255,
+        description="Added to the result; 128 shows negative sums. Of 16 bits a level is 257.",
         json_schema_extra={"x-unit": "levels", "x-step": 1},
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ class GainOffsetParams(OpParams):
         json_schema_extra={"x-unit": "", "x-step": 0.05},
     )
     offset: float = Field(
-        default=0.0, ge=-255.0, le=255.0, description="Added after the gain (brightness).",
+        default=0.0, ge=-255.0, le=255.0, description="Added after the gain (brightness). Of 16 bits a level is 257.",
         json_schema_extra={"x-unit": "levels", "x-step": 1.0},
     )  # fmt: skip
 

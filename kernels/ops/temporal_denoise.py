@@ -23,7 +23,8 @@ class TemporalDenoiseParams(OpParams):
     )  # fmt: skip
     threshold: int = Field(
         default=24, ge=0, le=255,
-        description="A value this far from the average has moved and is taken as it is; up to half of it is noise.",
+        description="A value this far from the average has moved and is taken as it is; up to half of it is noise. "
+        "Of 16 bits a level is 257.",
         json_schema_extra={"x-unit": "levels", "x-step": 1},
     )  # fmt: skip
 

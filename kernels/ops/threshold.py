@@ -10,11 +10,12 @@ from kernels.op import OpParams, TableOp
 
 class ThresholdParams(OpParams):
     threshold: int = Field(
-        default=127, ge=0, le=255, description="Values above it count as bright.",
+        default=127, ge=0, le=255, description="Values above it count as bright. Of 16 bits a level is 257.",
         json_schema_extra={"x-unit": "levels", "x-step": 1},
     )  # fmt: skip
     max_value: int = Field(
-        default=255, ge=0, le=255, description="What bright values become; the others become 0.",
+        default=255, ge=0, le=255,
+        description="What bright values become; the others become 0. Of 16 bits a level is 257.",
         json_schema_extra={"x-unit": "levels", "x-step": 1},
     )  # fmt: skip
     inverted: bool = Field(default=False, description="The other way round: dark values become max_value.")

@@ -32,7 +32,8 @@ class UnsharpMaskParams(OpParams):
         json_schema_extra={"x-unit": "×", "x-step": 0.1},
     )  # fmt: skip
     threshold: int = Field(
-        default=0, ge=0, le=255, description="Differences up to this many levels are left alone: noise, skin.",
+        default=0, ge=0, le=255,
+        description="Differences up to this many levels are left alone: noise, skin. Of 16 bits a level is 257.",
         json_schema_extra={"x-unit": "levels", "x-step": 1},
     )  # fmt: skip
 
