@@ -23,8 +23,14 @@ help:  ## say what there is
 serve: setup  ## set up what is missing and serve http://127.0.0.1:8080 (Ctrl-C ends it)
 	@$(BIN)/pinhole serve $(ARGS)
 
+# Pictures and kernels have neither clocks nor ports, so they are tested side by side; the rest has the machine to itself.
 test: setup-dev programs  ## set up what is missing and run all tests
+ifeq ($(strip $(ARGS)),)
+	@code=0; $(BIN)/python -m pytest -n auto --dist worksteal tests/kernels || code=1; \
+	$(BIN)/python -m pytest --ignore=tests/kernels || code=1; exit $$code
+else
 	@$(BIN)/python -m pytest $(ARGS)
+endif
 
 setup:  ## install alone: what serving needs, with CUDA if there is a GPU
 	@$(INSTALL) --cuda fit video

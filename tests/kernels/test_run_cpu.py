@@ -253,7 +253,7 @@ def test_run_on_gives_its_memory_back(device: Device) -> None:
     [
         "gamma(gamma=2) | invert",
         "gamma(gamma=2) | invert | gain_offset(gain=1.5)",
-        "sobel | gamma(gamma=2) | invert | threshold | sobel",
+        "sobel | gamma(gamma=2) | invert | gain_offset(gain=1.5) | sobel",
         "invert | gamma(gamma=2) | flip | gain_offset(gain=1.5) | invert | gamma(gamma=0.5) | invert | resize(width=9)",
     ],
 )
