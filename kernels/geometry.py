@@ -49,8 +49,9 @@ def tile_geometry(plan: Plan, one: Pass, params: tuple[OpParams, ...]) -> TileGe
     halo = MARK_HALO if one.kind is PassKind.MARK else sum(around)
     # Stages work on whole quads of bytes, on either side up to six bytes more than their windows read.
     margin = align_up(halo + 6, 16)
-    if is_wide(plan, one.first):  # one value at a time; whole words of a row all the same
-        margin = align_up(halo, 8)
+    if is_wide(plan, one.first):
+        # One value at a time; but a tile is moved in whole words, and so many pixels are whole words.
+        margin = align_up(halo, 8 if is_wide(plan, one.last) else 16)
     width = tile_width_px(plan, one)
     channels = 384 // width
     nbytes = (BAND_ROWS + 2 * halo + SLACK_ROWS) * (width + 2 * margin) * channels

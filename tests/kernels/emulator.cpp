@@ -28,10 +28,10 @@ using std::min;
 struct Index {
   unsigned x, y, z;
 };
-struct uint2 {
+struct alignas(8) uint2 {
   unsigned x, y;
 };
-struct uint4 {
+struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
