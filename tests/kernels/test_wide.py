@@ -16,7 +16,7 @@ from kernels.device import Device, HostDevice
 from kernels.errors import InputError
 from kernels.formats import BGR16, FORMATS, GRAY16, PixelFormat
 from kernels.image import ImageSpec
-from kernels.plan import make_plan, unfused
+from kernels.plan import PassKind, make_plan, reads_in_place, slot_source_spec, unfused
 from kernels.wide_cpu import narrow
 from tests.kernels.cases import SourceCase, check_exact
 from tests.kernels.emulator import EmulatedDevice, emulate
@@ -82,6 +82,21 @@ def test_each_op_is_exact_on_the_gpu(gpu: EmulatedDevice, names: tuple[str, ...]
         for format in (GRAY16, BGR16) if EMULATE_ALL else (BGR16,):
             for size in ((3, 2), (131, 37)) if EMULATE_ALL else (((67, 37), (3, 2))[index % 2],):
                 check_exact(gpu, SourceCase(format, *size, 13, 3).spec(), chain, frames=2)
+
+
+@pytest.mark.program("c++")
+@pytest.mark.parametrize(
+    ("format", "chain"),
+    [(GRAY16, "rotate(degrees=90) | gamma | levels"), (BGR16, "levels(bits=12) | invert | sobel"), (BGR16, "sharpen")],
+    ids=str,
+)
+def test_a_slot_of_16_bits_is_read_in_place(gpu: EmulatedDevice, format: PixelFormat, chain: str) -> None:
+    """By a gather, by a table, and by a stencil."""
+    gpu.change = reads_in_place
+    for size in ((64, 33), (131, 37)):
+        spec = slot_source_spec(ImageSpec.make(format, *size))
+        assert reads_in_place(make_plan(parse_chain(chain), spec)).passes[0].kind is PassKind.TILES
+        check_exact(gpu, spec, chain, frames=2)
 
 
 # 150 of them were run by hand: PINHOLE_RANDOM_CHAINS=150.
