@@ -130,6 +130,17 @@ class Device(ABC):
     def check(self) -> None:
         """Raise DeviceFailedError if the device cannot be used any more; quick, for health."""
 
+    def start_profiler(self) -> None:
+        """Let a profiler that waits for it (``nsys profile -c cudaProfilerApi``) collect from now on.
+
+        Raises:
+            DeviceUnavailableError: there is no GPU to profile; DeviceFailedError
+        """
+        raise DeviceUnavailableError(f"{self.name} is not a GPU, and the CUDA profiler has nothing to collect here")
+
+    def stop_profiler(self) -> None:
+        """The end of :meth:`start_profiler`; takes as long as the profiler needs to write. DeviceFailedError."""
+
     def close(self) -> None:
         """Release the device; executors and slots must be closed before."""
 
@@ -352,12 +363,35 @@ class CudaDevice(Device):
             "not_offered": {name: why for name, why in refusals(self.traits).items() if why is not None},
         }
 
+    def start_profiler(self) -> None:
+        from cupy.cuda import runtime
+
+        self.activate()
+        with cuda_errors("cudaProfilerStart"):
+            runtime.profilerStart()
+
+    def stop_profiler(self) -> None:
+        from cupy.cuda import runtime
+
+        self.activate()
+        with cuda_errors("cudaProfilerStop"):
+            runtime.profilerStop()
+
     def check(self) -> None:
         from cupy.cuda import runtime
 
         self.activate()
         with cuda_errors("cudaMemGetInfo"):
             runtime.memGetInfo()
+
+
+def find_nvtx() -> Any:
+    """CuPy's NVTX (see :class:`kernels.profiler.Nvtx`), or None where it has none."""
+    try:
+        from cupy.cuda import nvtx
+    except ImportError:
+        return None
+    return nvtx if nvtx.available else None
 
 
 class CudaErrors:

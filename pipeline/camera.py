@@ -14,6 +14,7 @@ from kernels.errors import InputError
 from pipeline.capture import CaptureLoop
 from pipeline.config import CameraConfig
 from pipeline.core import Core, SourceFactory
+from pipeline.frame import Frame
 from pipeline.lease import ReadLease
 from pipeline.ring import Ring, RingClosed
 from pipeline.sources import make_source
@@ -275,6 +276,10 @@ class Camera:
             sequence=None if newest is None else newest.sequence,
             ring=None if work is None else work.ring.statistics(),
         )
+
+    def recent_frames(self, count: int) -> list[Frame]:
+        """The last ``count`` frames that were processed, in order, as many as are remembered; they do not change."""
+        return self._core.counters.recent.newest(count)
 
     def health(self) -> CameraHealth:
         """Ready if the newest result is fresh, or if none is expected (ended, stopped).

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 
 from kernels.errors import InputError, PinholeError
+from kernels.profiler import RANGES
 from pipeline.core import Core
 from pipeline.provider import CaptureSlots
 from pipeline.sources.base import FormatChanged, FrameCorrupt, Source, SourceEnded, SourceError, SourceFormat
@@ -167,7 +168,8 @@ class CaptureLoop:
             if read_limit_s is not None:
                 self._enter("reading the source", read_limit_s)
             try:
-                source.read(slots)
+                with RANGES.range(core.config.name, "capture"):
+                    source.read(slots)
             except FrameCorrupt as error:
                 self._leave()
                 if not slots.counted:

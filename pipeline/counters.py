@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from kernels.plan import Plan
 from pipeline.frame import Frame
 from pipeline.latency import HistogramSnapshot, LogHistogram
+from pipeline.recent import Recent
 from pipeline.stats import RateMeter, Tally
+
+MOST_TRACED = 512  # frames that are remembered, some 0.2 MB a camera
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Counters:
         self.process = LogHistogram()
         self.gpu = LogHistogram()
         self.total = LogHistogram()
+        self.recent: Recent[Frame] = Recent(MOST_TRACED)
 
     def count_processed(self, frame: Frame, plan: Plan | None, warmup: bool, copies: Mapping[str, int]) -> None:
         """Stage thread, when a frame is done. ``plan`` where its bytes crossed a link; ``copies`` as executors say."""
@@ -57,6 +61,8 @@ class Counters:
         for path, nbytes in copies.items():
             self.moved_bytes[path] = self.moved_bytes.get(path, 0) + nbytes
         self.queue.record(times.picked_ns - times.published_ns)
+        frame.warmup = warmup
+        self.recent.add(frame)
         if warmup:
             self.warmup_frames += 1
             return

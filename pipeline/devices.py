@@ -46,6 +46,11 @@ class Devices:
             self._made[memory] = device
             return device
 
+    def gpu(self) -> Device | None:
+        """One that is on a GPU, or None. They are all on the same one."""
+        with self._lock:
+            return next((device for device in self._made.values() if device.backend == "cuda"), None)
+
     def close(self) -> None:
         """Release them all; executors and slots must be closed before."""
         with self._lock:

@@ -50,6 +50,11 @@ class Engine:
             return dict(self._cameras)
 
     @property
+    def gpu(self) -> Device | None:
+        """A device on the GPU, also where only some camera's strategy needs one; None while there is none."""
+        return self._devices.gpu()
+
+    @property
     def stopped(self) -> bool:
         """True once ``stop`` was called."""
         return self._stopped

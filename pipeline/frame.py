@@ -30,6 +30,7 @@ class FrameTimes:
     picked_ns: int = 0
     done_ns: int = 0
     gpu_ns: int = 0
+    submitted_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -37,10 +38,11 @@ class Frame:
     """One frame's identity and times. Written only by the thread that holds the slot's write or process lease.
 
     ``sequence`` counts every frame a camera published since it was added and never resets; ``chain_version`` is that
-    of the chain that made the result.
+    of the chain that made the result. ``warmup``: the first of an executor, not counted in ``process`` and ``total``.
     """
 
     sequence: int
     capture: Capture
     times: FrameTimes
     chain_version: int = 0
+    warmup: bool = False

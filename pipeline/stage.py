@@ -10,6 +10,7 @@ from collections.abc import Callable
 from kernels.device import Completion, Executor
 from kernels.errors import DeviceFailedError, OutOfMemoryError, PinholeError
 from kernels.image import Stamp
+from kernels.profiler import RANGES
 from pipeline.core import Core
 from pipeline.lease import ProcessLease
 from pipeline.ring import RingClosed
@@ -90,7 +91,10 @@ class StageLoop:
             self._adopt(work.executor)
             self._watch()
         else:
-            self._process(work, lease)
+            name, frame = core.config.name, lease.frame
+            RANGES.mark(name, "queue", frame.sequence, frame.times.picked_ns - frame.times.published_ns)
+            with RANGES.range(name, "process", frame.sequence):
+                self._process(work, lease)
 
     def _adopt(self, executor: Executor) -> None:
         """Use ``executor`` from now on, and close those that were used before."""
@@ -116,6 +120,7 @@ class StageLoop:
             result = lease.result(work.executor.plan)
             stamp = Stamp(core.config.name, frame.sequence, frame.capture.wall_ns)
             completion = work.executor.submit(lease.source, result, work.params, stamp)
+            frame.times.submitted_ns = time.monotonic_ns()
             completion.wait()
             frame.times.done_ns = time.monotonic_ns()
             frame.times.gpu_ns = completion.gpu_ns() or 0

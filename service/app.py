@@ -15,7 +15,8 @@ from service.context import Context
 from service.limits import BodyLimit
 from service.live import Hub
 from service.problems import install_problem_handlers
-from service.routes import cameras, catalogue, chain, configuration, health, live, metrics, page, state
+from service.profile import Profiler
+from service.routes import cameras, catalogue, chain, configuration, health, live, metrics, page, profile, state, trace
 from service.settings import Settings
 from service.version import version
 
@@ -23,7 +24,7 @@ log = logging.getLogger("pinhole.app")
 
 ENGINE_DEADLINE_S = 1.0
 
-_RESOURCES = (page, health, metrics, state, configuration, catalogue, cameras, live)
+_RESOURCES = (page, health, metrics, state, configuration, catalogue, cameras, trace, profile, live)
 
 
 def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -> FastAPI:
@@ -38,6 +39,8 @@ def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -
     limits = settings.limits
     hub = Hub(lambda: engine.cameras, max_viewers=limits.max_viewers, max_variants=limits.max_variants)
 
+    profiler = Profiler(lambda: engine.gpu or engine.device)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await anyio.to_thread.run_sync(engine.start)
@@ -45,6 +48,7 @@ def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -
             yield
         finally:
             await hub.stop()
+            await profiler.close()
             late = await anyio.to_thread.run_sync(engine.stop, ENGINE_DEADLINE_S)
             if not late:
                 log.info("all cameras stopped, all frames given back")
@@ -57,7 +61,7 @@ def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -
         redoc_url=None,
         lifespan=lifespan,
     )
-    app.state.pinhole = Context(engine, hub, settings, memory_reason)
+    app.state.pinhole = Context(engine, hub, settings, profiler, memory_reason)
     install_problem_handlers(app)
     for router in (*(resource.router for resource in _RESOURCES), chain.make_router()):
         app.router.routes.extend(router.routes)

@@ -12,17 +12,19 @@ from starlette.concurrency import run_in_threadpool
 from pipeline.camera import Camera, CameraHealth, CameraStatistics
 from pipeline.engine import Engine
 from service.live import Hub
+from service.profile import Profiler
 from service.settings import Settings
 from service.tally import LiveStatistics
 
 
 @dataclass(slots=True)
 class Context:
-    """The one engine and hub of the process; ``memory_reason`` says why the device is the one it is."""
+    """The one engine, hub and profiler of the process; ``memory_reason`` says why the device is the one it is."""
 
     engine: Engine
     hub: Hub
     settings: Settings
+    profiler: Profiler
     memory_reason: str = ""
     started_ns: int = field(default_factory=time.monotonic_ns)
 

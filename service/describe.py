@@ -72,6 +72,7 @@ def camera_json(
             "snapshot": f"/cameras/{statistics.name}/snapshot",
             "chain": f"/api/v1/cameras/{statistics.name}/chain",
             "latency": f"/api/v1/cameras/{statistics.name}/latency",
+            "trace": f"/api/v1/cameras/{statistics.name}/trace",
         },
     }  # fmt: skip
 

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from service.picture import Picture, PictureSource, Renderer, Variant
-from service.tally import LiveTally
+from service.tally import Encoding, LiveTally
 
 if TYPE_CHECKING:
     from service.live import Viewer
@@ -125,6 +125,10 @@ class Feed:
         self.serial += 1
         if not picture.placeholder:
             self.tally.count_encoded(picture.encoder, picture.encode_ns)
+            ended_ns = picture.encoded_ns
+            started_ns = ended_ns - picture.encode_ns
+            made = Encoding(picture.sequence, str(self.variant), started_ns, ended_ns, len(picture.data))
+            self.tally.encodings.add(made)
 
     def _failed(self, error: Exception) -> None:
         self.tally.encode_errors += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import os
 import time
@@ -15,14 +16,18 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from kernels.errors import PinholeError, UnknownNameError
+from kernels.profiler import RANGES
 from service.feed import CameraFeeds, Feed, Render, Submit
 from service.picture import Picture, PictureSource, Variant
-from service.tally import LiveStatistics, LiveTally, ViewerStatistics
+from service.tally import Delivery, Encoding, LiveStatistics, LiveTally, ViewerStatistics
 
 log = logging.getLogger("pinhole.live")
 
 LINGER_S = 1.0  # a rendition is kept this long after its last viewer: snapshots of one frame are then one encoding
 REPEAT_S = 1.0  # a picture is sent again after this long, so that a client knows that the connection lives
+
+
+_NUMBERS = itertools.count(1)  # of viewers
 
 
 class HubClosedError(PinholeError):
@@ -186,6 +191,11 @@ class Hub:
             connections=tuple(viewer.statistics() for viewer in viewers),
         )  # fmt: skip
 
+    def recent(self, camera: str) -> tuple[list[Encoding], list[Delivery]]:
+        """The last pictures that were made of a camera's frames, and the last that its viewers were handed."""
+        tally = self._tally(camera)
+        return tally.encodings.newest(), tally.deliveries.newest()
+
     def _tally(self, camera: str) -> LiveTally:
         return self._tallies.setdefault(camera, LiveTally())
 
@@ -197,6 +207,7 @@ class Viewer:
         self.feeds = feeds
         self.feed = feed
         self.kind = kind
+        self.name = f"{kind} {next(_NUMBERS)}"
         self.fps = fps
         self.on_abort: Callable[[], None] | None = None
         self.sent = 0
@@ -240,7 +251,10 @@ class Viewer:
         self._sequence = picture.sequence
         self.sent += 1
         tally.sent += 1
-        tally.deliver.record(time.monotonic_ns() - picture.encoded_ns)
+        delivered_ns = time.monotonic_ns()
+        tally.deliver.record(delivered_ns - picture.encoded_ns)
+        RANGES.mark(self.feed.variant.camera, "deliver", picture.sequence, delivered_ns - picture.encoded_ns)
+        tally.deliveries.add(Delivery(picture.sequence, self.name, picture.encoded_ns, delivered_ns))
 
     def finish(self) -> None:
         """Ask the stream to end after what it is sending."""

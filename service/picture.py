@@ -14,6 +14,7 @@ from kernels.color_cpu import to_working
 from kernels.formats import working_format
 from kernels.image import VALUE_TYPES, ImageView, Values
 from kernels.op import Scratch
+from kernels.profiler import RANGES
 from kernels.wide_cpu import narrow
 from pipeline.encoders import Encoder, encoder_for
 from pipeline.encoders.base import DEFAULT_QUALITY
@@ -46,6 +47,10 @@ class Variant:
     format: str
     quality: int
     width: int | None
+
+    def __str__(self) -> str:
+        quality = f" q{self.quality}" if self.quality else ""
+        return f"{self.view.value} {self.format}{quality}{f' {self.width} px' if self.width else ''}"
 
     @classmethod
     def make(
@@ -140,7 +145,8 @@ class Renderer:
             with lease:
                 # After a loss the camera still holds the frame before it: not shown again as if it were live.
                 if lease.frame.sequence > self._sequence or (self._placeholder and state is CameraState.ENDED):
-                    return self._frame(lease)
+                    with RANGES.range(camera.name, "encode", lease.frame.sequence):
+                        return self._frame(lease)
                 return None
         if state not in _SHOWS_FRAMES and (held := camera.latest()) is not None:
             with held:  # also where it was never shown: when the camera is back, it is not what the camera sees now

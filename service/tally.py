@@ -5,7 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pipeline.counters import MOST_TRACED
 from pipeline.latency import HistogramSnapshot, LogHistogram
+from pipeline.recent import Recent
+
+MOST_ENCODINGS = 4 * MOST_TRACED  # remembered of a camera's renditions together
+MOST_DELIVERIES = 8 * MOST_TRACED  # and of its viewers
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """One picture that was made of a frame. Times are ``time.monotonic_ns()``."""
+
+    sequence: int
+    rendition: str
+    started_ns: int
+    ended_ns: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One picture that was handed to a viewer's socket; it was there from ``encoded_ns`` on."""
+
+    sequence: int
+    viewer: str
+    encoded_ns: int
+    delivered_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +75,8 @@ class LiveTally:
         self.sent = 0
         self.skipped = 0
         self.cut_off = 0
+        self.encodings: Recent[Encoding] = Recent(MOST_ENCODINGS)
+        self.deliveries: Recent[Delivery] = Recent(MOST_DELIVERIES)
 
     def count_encoded(self, encoder: str, encode_ns: int) -> None:
         self.encoded[encoder] = self.encoded.get(encoder, 0) + 1

@@ -23,6 +23,7 @@ export class Latency {
   async update(camera) {
     if (camera !== this.#camera) {
       this.#camera = camera;
+      byId("trace").href = `${cameraPath(camera)}/trace`;
       this.#recent = new Recent();
       this.#chart.clear();
     }
