@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import math
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from kernels.image import Pixels
-from kernels.op import OpParams, StatisticOf, StatisticOp
+from kernels.matrix import UNIT
+from kernels.op import OpParams, Scratch, StatisticOf, StatisticOp, look_up, of_previous
 
 
 class AutoWhiteBalanceParams(OpParams):
@@ -55,12 +57,30 @@ __device__ int auto_white_balance(const uint32* histogram, uint32, int channel, 
         return np.array([_max_gain(params)], np.int32).tobytes()
 
     def tables(self, histogram: npt.NDArray[np.int64], params: AutoWhiteBalanceParams) -> Pixels:
-        sums = (histogram * np.arange(256)).sum(axis=1, keepdims=True)
-        own = len(sums) * sums
-        gain = np.where(own > 0, (2048 * sums.sum() + own) // np.maximum(2 * own, 1), _max_gain(params))
-        table = (np.arange(256) * np.minimum(gain, _max_gain(params)) + 512) >> 10
-        saturated: Pixels = np.minimum(table, 255).astype(np.uint8)
+        gain = _gains((histogram * np.arange(256)).sum(axis=1), params)[:, None]
+        saturated: Pixels = np.minimum((np.arange(256) * gain + 512) >> 10, 255).astype(np.uint8)
         return saturated
+
+    def run_cpu(self, src: Pixels, dst: Pixels, params: AutoWhiteBalanceParams, scratch: Scratch) -> None:
+        # Sums are all that counts of a histogram; of grey only whether there is any light.
+        sums = np.array([cv2.hasNonZero(src)] if src.ndim == 2 else cv2.sumElems(src)[:3], np.int64)
+        before = scratch.array("sums", sums.shape, np.int64)
+        gains = _gains(before if of_previous(params) and scratch.frames else sums, params)
+        before[...] = sums
+        if (gains == UNIT).all():
+            np.copyto(dst, src)
+        elif src.ndim == 2:
+            table = np.minimum((np.arange(256) * gains[0] + 512) >> 10, 255).astype(np.uint8)
+            look_up(src, table, dst)
+        else:  # half a unit more leaves no halves to round: see kernels.matrix
+            rows = np.column_stack((np.diag(gains / UNIT), np.full(3, 1 / (2 * UNIT)))).astype(np.float32)
+            cv2.transform(src, rows, dst=dst)
+
+
+def _gains(sums: npt.NDArray[np.int64], params: AutoWhiteBalanceParams) -> npt.NDArray[np.int64]:
+    """In 1/1024, of each channel."""
+    own, most = len(sums) * sums, _max_gain(params)
+    return np.minimum(np.where(own > 0, (2048 * sums.sum() + own) // np.maximum(2 * own, 1), most), most)
 
 
 def _max_gain(params: AutoWhiteBalanceParams) -> int:
