@@ -33,7 +33,8 @@ class SquareOp(MorphologyOp[P]):
         if not others:
             first(src, window, dst=dst)
             return
-        # In bands, each with what the second window reads: in place OpenCV would copy the whole picture.
+        # In bands with what the second window reads: in place OpenCV would copy the whole picture. The second step
+        # makes more rows than are right: those below the band are made again by the next, those above are put back.
         (second,) = others
         height, radius = len(src), self.step_radius(params)
         rows = max(1, min(height, _BAND_VALUES // src[0].nbytes))
@@ -41,7 +42,7 @@ class SquareOp(MorphologyOp[P]):
             made = scratch.array("morphology.first", src[read].shape, src.dtype)
             first(src[read], window, dst=made)
             top, bottom = max(band.start - radius, 0), min(band.stop + radius, height)
-            between = made[top - read.start : bottom - read.start]
-            again = scratch.array("morphology.second", between.shape, src.dtype)
-            second(between, window, dst=again)
-            np.copyto(dst[band], again[band.start - top : band.stop - top])
+            above = scratch.array("morphology.above", dst[top : band.start].shape, src.dtype)
+            np.copyto(above, dst[top : band.start])
+            second(made[top - read.start : bottom - read.start], window, dst=dst[top:bottom])
+            np.copyto(dst[top : band.start], above)
