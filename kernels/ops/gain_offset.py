@@ -36,6 +36,9 @@ class GainOffset(TableOp[GainOffsetParams]):
     def table(self, params: GainOffsetParams) -> Pixels:
         return _curve(params, 255).astype(np.uint8)
 
+    def line(self, params: GainOffsetParams) -> tuple[float, float]:
+        return params.gain, params.offset
+
     def table_16(self, params: GainOffsetParams) -> Values:
         return _curve(params, 65535).astype(np.uint16)
 

@@ -33,3 +33,17 @@ def test_each_value_becomes_its_entry(name: str, shape: tuple[int, ...]) -> None
         look_up(picture, table, room[:, 1:-1])
         np.testing.assert_array_equal(room[:, 1:-1], table[picture])
         assert (room[:, [0, -1]] == 77).all()
+
+
+@pytest.mark.parametrize(
+    ("gain", "offset"), [(1.1, 5), (0.5, 0), (0.5, 0.5), (2.5, 17.5), (1, -40), (16, 255), (0, -9)]
+)
+def test_lines_are_used_only_where_they_are_the_table(gain: float, offset: float) -> None:
+    table = np.clip(np.floor(gain * VALUES + offset + 0.5), 0, 255).astype(np.uint8)
+    for width in (1, 7, 257):
+        picture: Pixels = (np.arange(256 * width) * 37 % 256).astype(np.uint8).reshape(256, width)
+        for entries in (table, table ^ (VALUES == 77).astype(np.uint8)):
+            room = np.full((256, width + 2), 77, np.uint8)
+            look_up(picture, entries, room[:, 1:-1], (gain, offset))
+            np.testing.assert_array_equal(room[:, 1:-1], entries[picture])
+            assert (room[:, [0, -1]] == 77).all()
