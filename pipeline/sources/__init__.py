@@ -171,8 +171,8 @@ def _make_config(source: SourceType, values: Mapping[str, str], field: str) -> S
                 reason = f"{source.scheme}:// has no such setting; an & of the URL after name= is written %26"
                 raise InputError(path, reason, _BY_NAME)
             raise UnknownNameError(path, f"setting of {source.scheme}://", key[:60], properties)
-        choices = properties[key].get("enum")
-        if choices is not None and value not in choices:
+        choices = [str(choice) for choice in properties[key].get("enum", ())]  # a query has texts only
+        if choices and value not in choices:
             raise UnknownNameError(path, key, value[:60], choices)
     try:
         return source.Config.model_validate(values)

@@ -156,6 +156,12 @@ def test_catalogue_is_json_and_complete() -> None:
             assert {"default", "enum", "x-allowed"} & set(schema), name
 
 
+def test_a_choice_among_numbers_is_one_of_their_texts() -> None:
+    assert make_source("image:///a.png?depth=16").config.model_dump()["depth"] == 16
+    with pytest.raises(InputError, match=r"uri\?depth.*'12'.*allowed: 16, 8"):
+        make_source("image:///a.png?depth=12")
+
+
 def test_defaults_of_the_catalogue_are_values_that_a_query_takes() -> None:
     for entry in catalogue():
         for name, schema in entry["schema"]["properties"].items():
