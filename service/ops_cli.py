@@ -45,11 +45,20 @@ class OpsGroup(click.Group):
     """A word that is no command is an operation's name: that one alone is listed."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, cmd_name) or click.Command(cmd_name, callback=lambda: list_one(cmd_name))
+        if (command := super().get_command(ctx, cmd_name)) is not None:
+            return command
+
+        @ops_folder_again
+        def one(ops_dir: Path | None) -> None:
+            list_one(cmd_name, ops_dir)
+
+        return click.command(cmd_name)(one)
 
 
-def list_one(name: str) -> None:
+def list_one(name: str, folder: Path | None) -> None:
     """What ``pinhole ops`` says of one operation; ends the command where there is none."""
+    if folder is not None:
+        take_folder(folder)
     catalogue = {op["name"]: op for op in op_catalogue()}
     if name in catalogue:
         list_op(catalogue[name])

@@ -71,6 +71,11 @@ def pytest_in(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
 
 def test_what_is_written_is_listed_explained_and_passes_its_tests(written: Path) -> None:
     assert sorted(p.name for p in written.glob("*.py")) == sorted(f"my_{kind}.py" for kind in TEMPLATES)
+    for order in (("--ops", str(written), "my_point"), ("my_point", "--ops", str(written))):
+        code, text = here(*order)
+        assert code == 0, text
+        assert text.startswith("my_point (point): ")
+        use_ops_folder(None)
     listed = here("--ops", str(written))[1]
     for kind in TEMPLATES:
         assert f"\nmy_{kind} (" in listed
