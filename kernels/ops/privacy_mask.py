@@ -72,7 +72,8 @@ class PrivacyMask(PixelOp[PrivacyMaskParams]):
 
     A pixel is hidden if its centre is inside (places in 1/65536 of the sides or of a pixel; polygons by the even-odd
     rule). Blocks start at the picture's top left corner; the last ones end with it. A block w pixels wide has the mean,
-    (Σ + 8) >> 4, of the 16 pixels at ⌊(2i + 1)·w / 8⌋, i = 0…3, across and likewise down. Exact.
+    (Σ + 8) >> 4, of the 16 pixels at ⌊(2i + 1)·w / 8⌋, i = 0…3, across and likewise down. Exact. Results alone are
+    masked: who may see the service may also ask for the camera's own picture (``view=source``, the page's "Source").
     Source of the even-odd rule: W3C, "Scalable Vector Graphics (SVG) 2" (2018), fill-rule.
     """
 
