@@ -268,9 +268,13 @@ def answer(kind: str) -> Answer:
         return Answer("failed", f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}")
 
 
-if __name__ == "__main__":
-    found = answer(sys.argv[1])
+def end_with(found: Answer) -> None:
+    """Print the answer as JSON, for whoever started this process, and end it."""
     plain = {"status": found.status, "found": found.found, "read": found.read, "facts": found.facts}
     sys.stdout.write(json.dumps(plain) + "\n")
     sys.stdout.flush()
     os._exit(0)  # the answer is out; a library's own end must not change it
+
+
+if __name__ == "__main__":
+    end_with(answer(sys.argv[1]))
