@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -64,7 +65,9 @@ def said(name: str, table: str) -> str:
 
 def run(tree: Path, *args: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", *args]
-    return subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=110, check=False)
+    # Nothing of the run that this test is part of: plug-ins of pytest take a worker's variables for their own.
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_") and k != "NOTE_FAILURES_IN"}
+    return subprocess.run(command, cwd=tree, env=environ, capture_output=True, text=True, timeout=110, check=False)
 
 
 @pytest.fixture

@@ -49,6 +49,7 @@ def to_device(pointer: int, content: Pixels) -> None:
     from cupy.cuda import runtime
 
     runtime.memcpy(pointer, content.ctypes.data, content.nbytes, runtime.memcpyHostToDevice)
+    runtime.deviceSynchronize()  # from pageable memory it returns once the driver has the bytes, not the device
 
 
 # Smaller than a warp's words; pages and a piece; not a multiple of 16; more than one load for each thread.
