@@ -276,18 +276,17 @@ def _spoil(host: Buffer) -> None:
 def _copier(target: int, source: int, nbytes: int, into: bool) -> Callable[[], None]:
     """One cudaMemcpy, to the device (``into``) or from it, until the bytes are there.
 
-    Of pageable memory cudaMemcpy to the device returns once the driver has the bytes; other streams would read old ones.
+    From pageable memory cudaMemcpy returns once the driver has the bytes: other streams would still read old ones.
     """
     from cupy.cuda import runtime
 
     memcpy, kind = runtime.memcpy, runtime.memcpyHostToDevice if into else runtime.memcpyDeviceToHost
-    arrived = runtime.streamSynchronize
 
     def copy() -> None:
         with cuda_errors("cudaMemcpy"):
             memcpy(target, source, nbytes, kind)
             if into:
-                arrived(0)
+                runtime.deviceSynchronize()
 
     return copy
 
