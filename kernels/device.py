@@ -115,6 +115,13 @@ class Device(ABC):
     def allocate_slot(self, nbytes: int) -> HostMemory:
         """Host memory for a slot, visible to the device in place. Raises OutOfMemoryError."""
 
+    def allocate_pages(self, nbytes: int) -> HostMemory:
+        """The same in ordinary pages where the device can see those: a camera's driver can pin and write them.
+
+        Not so where only CUDA's own memory will do: a driver may then refuse it. Raises OutOfMemoryError.
+        """
+        return self.allocate_slot(nbytes)
+
     @abstractmethod
     def make_executor(self, plan: Plan, wait: WaitMode = "block") -> Executor:
         """Compile what the plan needs and allocate its scratch: slow, never on the frame path.
@@ -322,13 +329,23 @@ class CudaDevice(Device):
         if self.memory == "pageable":
             return PageMemory(nbytes, self.ledger)
         if self.memory == "registered":
-            pages = PageMemory(align_up(max(nbytes, 1), PLANE_ALIGNMENT), Ledger())
-            with cuda_errors("cudaHostRegister"):
-                return RegisteredMemory(pages.array, self.ledger, pages)
+            return self._allocate_registered(nbytes)
         if self.memory == "unified":
             with cuda_errors("cudaMallocManaged"):
                 return ManagedMemory(nbytes, self.ledger, self.index, self.traits.concurrent_managed)
         return self.allocate_pinned(nbytes)
+
+    def _allocate_registered(self, nbytes: int) -> HostMemory:
+        pages = PageMemory(align_up(max(nbytes, 1), PLANE_ALIGNMENT), Ledger())
+        with cuda_errors("cudaHostRegister"):
+            return RegisteredMemory(pages.array, self.ledger, pages)
+
+    def allocate_pages(self, nbytes: int) -> HostMemory:
+        if not (self.memory in ("zero_copy", "auto", "staged") and self.traits.can_register and self.traits.can_map):
+            return self.allocate_slot(nbytes)
+        self.activate()
+        with preferring(self.numa_node):
+            return self._allocate_registered(nbytes)
 
     def allocate_pinned(self, nbytes: int) -> HostMemory:
         """Host memory that is copied from without waiting. Raises OutOfMemoryError."""

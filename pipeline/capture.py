@@ -19,6 +19,7 @@ log = logging.getLogger("pinhole.capture")
 FIRST_BACKOFF_S, LAST_BACKOFF_S = 0.5, 5.0
 STEADY_S = 5.0  # a source that delivered for so long starts with the first back-off again
 SUMMARY_S = 60.0  # between lines on a camera that stays away
+LOOK_S = 0.2  # between looks for a device that is back
 IDLE_S = 0.005  # a read that came back at once with nothing is not repeated sooner
 DRAIN_WAIT_S = 0.1  # how soon the wait for the last frames of a file notices the end of the camera
 MAX_CORRUPT_PAUSE_S = 0.1
@@ -126,7 +127,7 @@ class CaptureLoop:
             if cause is None or self.over():
                 return
             self._lost(cause)
-            if self._pause(self._backoff_s):
+            if self._pause_for_return():
                 return
             self._backoff_s = min(2 * self._backoff_s, LAST_BACKOFF_S)
 
@@ -135,6 +136,8 @@ class CaptureLoop:
         try:
             if self._source is None:
                 self._source = self._core.make_source()
+            if (previous := self._core.last_source) is not None and previous is not self._source:
+                self._source.follow(previous)
             self._deliver(self._source)
             return None
         except SourceEnded:
@@ -256,13 +259,31 @@ class CaptureLoop:
             source.close()
         except Exception as error:  # a plug-in's border: what cannot be closed well is still let go
             log.warning("camera %s: the source did not close: %s", self._core.config.name, self._explain(error))
-        self._source = None
+        self._source, self._core.last_source = None, source
         if slots is not None and (kept := slots.take_back()):
             log.warning("camera %s: the source kept %d slots when it closed", self._core.config.name, kept)
 
     def _pause(self, seconds: float) -> bool:
         """Wait; True if the loop should end."""
         self._wake.wait(seconds)
+        return self.over()
+
+    def _pause_for_return(self) -> bool:
+        """Wait out the back-off, or until the source has something new to try; True if the loop should end."""
+        source = self._core.last_source
+        if source is None or type(source).returned is Source.returned:  # it cannot tell
+            return self._pause(self._backoff_s)
+        deadline = time.monotonic() + self._backoff_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            if self._pause(min(left_s, LOOK_S)):
+                return True
+            try:
+                if source.returned():
+                    self._backoff_s = FIRST_BACKOFF_S / 2
+                    break
+            except Exception as error:  # a plug-in's border: it is only a hint
+                log.warning("camera %s: %s", self._core.config.name, self._explain(error))
+                break
         return self.over()
 
     def _enter(self, what: str, limit_s: float) -> None:

@@ -47,6 +47,7 @@ class Core:
         self.halted = threading.Event()  # this run is over: everyone ends
         self.halted.set()
         self.work: Work | None = None
+        self.last_source: Source | None = None  # of this run, closed: what a fresh one follows
         self.previous: Ring | None = None  # kept for its last picture until the new ring has one
         self._source_factory = source_factory
         self._superseded: list[Executor] = []
@@ -154,6 +155,7 @@ class Core:
         """A new run begins."""
         with self.changed:
             self._open = True
+            self.last_source = None
             self.halted = threading.Event()
 
     def prepare(self, source: SourceFormat) -> Work:
@@ -188,6 +190,7 @@ class Core:
                     on_done=self.notify,
                     tally=self.counters.dropped,
                     plan=executor.plan,
+                    layout=source.layout,
                 )
             except BaseException:
                 executor.close()

@@ -76,6 +76,10 @@ class CaptureSlots:
         self.counted = self.counted or reason is not None
         self._returned(slot).give_back(reason)
 
+    def lost(self, reason: str, count: int = 1) -> None:
+        """See :class:`SlotProvider`."""
+        self._core.counters.dropped.add(reason, count)
+
     def take_back(self) -> int:
         """Slots that a closed source still had, now given back: how many."""
         kept, self._out = self._out, set()

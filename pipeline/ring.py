@@ -23,6 +23,7 @@ from pipeline.config import MAX_SLOTS, MIN_SLOTS
 from pipeline.frame import Frame
 from pipeline.lease import ProcessLease, ReadLease, WriteLease
 from pipeline.slot import Slot, SlotState
+from pipeline.sources.base import SlotLayout
 from pipeline.stats import RingStatistics, Tally
 from pipeline.table import SlotTable
 
@@ -64,9 +65,11 @@ class Ring:
         on_done: Callable[[], None] | None = None,
         tally: Tally | None = None,
         plan: Plan | None = None,
+        layout: SlotLayout | None = None,
     ) -> None:
         """Allocate all slots for pictures of ``source`` and the results of ``plan`` (else: of a chain that keeps the
-        size). Drops are counted in ``tally``, if given.
+        size). Drops are counted in ``tally``, if given. ``layout``: as a driver needs them, and those that it has at
+        once beside ``slots``.
 
         Raises:
             InputError: the number of slots.
@@ -75,13 +78,15 @@ class Ring:
         if not MIN_SLOTS <= slots <= MAX_SLOTS:
             raise InputError("slots", f"{slots} is not a ring size", f"{MIN_SLOTS} to {MAX_SLOTS}")
         self.generation = next(Ring._generations)
-        self.source = slot_source_spec(source)
+        self.source = slot_source_spec(source) if layout is None else layout.spec
         self.keep = keep
         self._on_done = on_done
         self._tally = tally if tally is not None else Tally()
         self._device = device
         nbytes = result_nbytes(make_plan(Chain(), self.source) if plan is None else plan)
-        self._table = SlotTable(_allocate(device, self.source, nbytes, slots), self._tally)
+        slots += 0 if layout is None else layout.queued
+        written_nbytes = None if layout is None else layout.nbytes
+        self._table = SlotTable(_allocate(device, self.source, nbytes, slots, written_nbytes), self._tally)
         self._lock = threading.Lock()
         self._published = threading.Condition(self._lock)
         self._done = threading.Condition(self._lock)
@@ -430,12 +435,12 @@ class Ring:
                     self._freed.notify_all()
 
 
-def _allocate(device: Device, spec: ImageSpec, nbytes: int, count: int) -> list[Slot]:
-    """Slots with room for results of ``nbytes``; all or nothing."""
+def _allocate(device: Device, spec: ImageSpec, nbytes: int, count: int, written_nbytes: int | None) -> list[Slot]:
+    """Slots with room for results of ``nbytes``, and for what a driver may write; all or nothing."""
     slots: list[Slot] = []
     try:
         for _ in range(count):
-            slots.append(Slot(device, spec, nbytes))
+            slots.append(Slot(device, spec, nbytes, written_nbytes))
     except BaseException:
         for slot in slots:
             slot.free()

@@ -26,15 +26,22 @@ class SlotState(Enum):
 class Slot:
     """Source planes in whole-line rows, and a packed result, in two buffers that the device sees in place."""
 
-    def __init__(self, device: Device, spec: ImageSpec, result_nbytes: int) -> None:
-        """Allocate both buffers. Raises OutOfMemoryError and then holds nothing."""
+    def __init__(self, device: Device, spec: ImageSpec, result_nbytes: int, written_nbytes: int | None = None) -> None:
+        """Allocate both buffers, the source's for a driver to write ``written_nbytes`` itself if those are given.
+
+        Raises OutOfMemoryError and then holds nothing.
+        """
         self._device = device
         self.state = SlotState.FREE
         self.holds = 0  # read leases, the ring's own included
         self.pending: list[Completion] = []
         self.frame: Frame | None = None
         self.spare: HostMemory | None = None  # for the next result that does not fit, allocated ahead
-        self._memory: HostMemory = device.allocate_slot(spec.nbytes)
+        self._memory: HostMemory = (
+            device.allocate_slot(spec.nbytes)
+            if written_nbytes is None
+            else device.allocate_pages(max(spec.nbytes, written_nbytes))
+        )
         try:
             self._result_memory: HostMemory | None = device.allocate_slot(result_nbytes)
         except BaseException:

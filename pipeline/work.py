@@ -30,8 +30,8 @@ class Work:
 
     def takes(self, source: SourceFormat) -> bool:
         """True if frames of that format can go into this ring as it is."""
-        same = (self.source.image, self.source.live) == (source.image, source.live)
-        return same and not self.ring.retired
+        mine = (self.source.image, self.source.live, self.source.layout)
+        return mine == (source.image, source.live, source.layout) and not self.ring.retired
 
 
 def compile_chain(device: Device, config: CameraConfig, chain: Chain, source: SourceFormat, held: int = 0) -> Executor:
@@ -40,8 +40,8 @@ def compile_chain(device: Device, config: CameraConfig, chain: Chain, source: So
     Raises:
         OutOfMemoryError: also what the device's ``max_host_bytes`` refuses; CompileError, DeviceFailedError
     """
-    plan = make_plan(chain, slot_source_spec(source.image))
-    check_room(device, plan, config.slots, held)
+    plan = make_plan(chain, slot_source_spec(source.image) if source.layout is None else source.layout.spec)
+    check_room(device, plan, config.slots + (0 if source.layout is None else source.layout.queued), held)
     device.activate()
     return device.make_executor(plan, config.wait)
 

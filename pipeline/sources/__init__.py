@@ -123,7 +123,6 @@ def _path_schemes() -> frozenset[str]:
 _BY_NAME = "opencv://?name=URL with % escapes, e.g. opencv://?name=rtsp%3A%2F%2Fhost%2Fstream"
 _OPENED_BY_OPENCV = {
     **dict.fromkeys(("rtsp", "rtsps", "rtmp", "http", "https", "udp"), _BY_NAME),
-    "v4l2": "opencv:///dev/video0",
 }
 
 
@@ -150,15 +149,16 @@ def _check_location(source: SourceType, parts: SourceUri, field: str) -> None:
     if source.location == "host" and not parts.authority:
         raise InputError(field, "names no host", source.example)
     if source.location == "device":
-        _check_device(parts, field)
+        _check_device(parts, field, "name" in source.Config.model_fields)
 
 
-def _check_device(parts: SourceUri, field: str) -> None:
+def _check_device(parts: SourceUri, field: str, has_name: bool) -> None:
     form = f"{parts.scheme}://"
-    allowed = f"a number ({form}0), an absolute path ({form}/dev/video0) or {form}?name=NAME with % escapes"
+    allowed = f"a number ({form}0), an absolute path ({form}/dev/video0)"
+    allowed += f" or {form}?name=NAME with % escapes" if has_name else ""
     if parts.authority and not re.fullmatch("[0-9]{1,3}", parts.authority):
         raise InputError(field, f"what stands after {form} is not a camera's number", allowed)
-    if (bool(parts.authority) + bool(parts.path) + ("name" in parts.query)) != 1 or parts.path == "/":
+    if (bool(parts.authority) + bool(parts.path) + (has_name and "name" in parts.query)) != 1 or parts.path == "/":
         raise InputError(field, "does not name one thing to open", allowed)
 
 

@@ -39,11 +39,11 @@ def device_problem(path: Path) -> str:
         )
     except OSError as error:
         if error.errno == errno.EBUSY:
-            return f"{path} is busy{_users(path)}; end the program that uses it"
+            return f"{path} is busy{users_text(path)}; end the program that uses it"
         if error.errno in (errno.ENODEV, errno.ENXIO):
             return f"{path} has no camera behind it any more; plug it in again"
         return os_error_text(path, error)
-    if users := _users(path):
+    if users := users_text(path):
         return f"{path} is busy{users}; end the program that uses it"
     return (
         f"{path} may be used but does not deliver: another program may have it, it may be a camera's metadata alone "
@@ -90,8 +90,8 @@ def _present() -> str:
     return "there are " + ", ".join(found) if found else f"there is no {_BY_NUMBER}* here"
 
 
-def _users(path: Path) -> str:
-    """`` (process 123, ffmpeg)`` for each other process that has the device open, as far as they may be seen."""
+def users_text(path: Path) -> str:
+    """`` (process 123, ffmpeg)`` for each other process that has a device open, as far as they may be seen."""
     users = []
     try:
         device = path.stat().st_rdev

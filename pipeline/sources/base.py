@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
@@ -44,17 +45,33 @@ class FormatChanged(PinholeError):  # noqa: N818
 
 
 @dataclass(frozen=True, slots=True)
+class SlotLayout:
+    """How slots have to lie for a driver to write them itself, in ordinary pages that it can pin.
+
+    ``spec``: where it puts the planes; ``nbytes``: what it may write from the slot's start on, at least the picture;
+    ``queued``: how many slots it has at once, which the ring gets beside its own.
+    """
+
+    spec: ImageSpec
+    nbytes: int
+    queued: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFormat:
     """What an open source delivers.
 
-    ``image`` is the picture as the source means it (packed); slots may lay it out with other strides. ``fps`` is the
-    nominal rate, None if unknown. ``live`` sources lose what is not read in time (the ring keeps the newest);
-    the others wait (the ring keeps all).
+    ``image`` is the picture as the source means it (packed); slots may lay it out with other strides, ``layout`` says
+    which where that matters. ``fps`` is the nominal rate, None if unknown. ``live`` sources lose what is not read in
+    time (the ring keeps the newest); the others wait (the ring keeps all). ``details`` is for the camera's state: plain
+    data, whose values, not keys, the source may change while it is open.
     """
 
     image: ImageSpec
     fps: float | None
     live: bool
+    layout: SlotLayout | None = None
+    details: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 class SourceConfig(BaseModel):
@@ -82,6 +99,9 @@ class SlotProvider(Protocol):
 
     def give_back(self, slot: WriteSlot, reason: str | None = None) -> None:
         """Return a slot unused; ``reason`` counts it as a dropped frame."""
+
+    def lost(self, reason: str, count: int = 1) -> None:
+        """Count frames that never came as dropped."""
 
 
 class Source(ABC):
@@ -155,6 +175,17 @@ class Source(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release everything; idempotent, also after a failed ``open``."""
+
+    def follow(self, previous: Source) -> None:
+        """Before ``open``: what a fresh source should know of the one before it in the same run, such as which device
+        it was. That one is closed."""
+
+    def returned(self) -> bool:
+        """Asked now and then while the camera waits to try again: is there something new worth trying at once?
+
+        Of the closed source, in the capture thread; never blocks.
+        """
+        return False
 
     def now_ns(self) -> int:
         """``time.monotonic_ns()``; with ``wait_until`` the only clock that paces, so that tests can replace both."""
