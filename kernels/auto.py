@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from kernels.codegen import generate
 from kernels.compiler import cache_folder
 from kernels.crossing import IN_PLACE, Crossing, bands
-from kernels.image import ImageView
+from kernels.image import AnyView, DeviceView, ImageView
 from kernels.op import OpParams
 from kernels.plan import Plan, result_nbytes
 
@@ -58,14 +58,19 @@ class Choice:
         }
 
 
-def candidates(plan: Plan, waits_for_words: bool) -> list[Crossing]:
-    """In place first; then copies into, out of, and both, as a whole and, where streams can wait, in bands."""
+def candidates(plan: Plan, waits_for_words: bool, leaves: bool = True) -> list[Crossing]:
+    """In place first; then copies into, out of, and both, as a whole and, where streams can wait, in bands.
+
+    Where no result ``leaves`` the device, those into it alone.
+    """
 
     def counts(nbytes: int) -> list[int]:
         wanted = (1, 4, 8, 12) if waits_for_words else (1,)
         return sorted({bands(nbytes, most, LEAST_BYTES) for most in wanted})
 
     into, out = counts(plan.link_bytes_in), counts(plan.link_bytes_out)
+    if not leaves:
+        return [IN_PLACE, *(Crossing(n, 0) for n in into)]
     both = [Crossing(a, b) for a, b in zip(into, out, strict=False)]
     return [IN_PLACE, *(Crossing(n, 0) for n in into), *(Crossing(0, n) for n in out), *both]
 
@@ -107,14 +112,18 @@ def measure(device: CudaDevice, plan: Plan, make: Callable[[Crossing], CudaExecu
 
     params: tuple[OpParams, ...] = tuple(op.Params() for op in plan.ops)
     with ExitStack() as stack:
-        memory = [device.allocate_slot(nbytes) for nbytes in (plan.source.nbytes, result_nbytes(plan))]
-        for owner in memory:
-            stack.callback(owner.close)
+        slot = device.allocate_slot(plan.source.nbytes)
+        stack.callback(slot.close)
+        made = device.allocate_result(result_nbytes(plan))
+        stack.callback(made.close)
+        for owner in (slot, made.host):
             owner.array[:] = 128
-        source = ImageView(plan.source, memory[0].array, memory[0].dev_ptr)
-        result = ImageView(plan.result, memory[1].array, memory[1].dev_ptr)
+        source = ImageView(plan.source, slot.array, slot.dev_ptr)
+        result: AnyView = ImageView(plan.result, made.host.array, made.host.dev_ptr)
+        if made.device is not None:
+            result = DeviceView(plan.result, made.device.ptr)
         running: list[tuple[Crossing, CudaExecutor, list[float]]] = []
-        for crossing in candidates(plan, device.traits.waits_for_words):
+        for crossing in candidates(plan, device.traits.waits_for_words, not device.holds_results):
             try:
                 executor = make(crossing)
             except PinholeError as error:
@@ -141,7 +150,8 @@ def _path(device: CudaDevice, plan: Plan) -> Path | None:
     if folder is None:
         return None
     key = (device.name, device.driver, generate(plan), repr(plan.source), repr(plan.result), repr(plan.pictures))
-    return folder / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.crossing.json"
+    named = repr((*key, "held") if device.holds_results else key)
+    return folder / f"{hashlib.sha256(named.encode()).hexdigest()[:32]}.crossing.json"
 
 
 def _read(path: Path | None) -> Choice | None:

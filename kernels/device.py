@@ -12,13 +12,14 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from kernels.driver_calls import can_wait_for_words
 from kernels.errors import DeviceFailedError, DeviceUnavailableError, InputError, PinholeError
-from kernels.image import NO_STAMP, PLANE_ALIGNMENT, ImageView, Stamp, align_up
+from kernels.image import NO_STAMP, PLANE_ALIGNMENT, AnyView, DeviceView, ImageView, Stamp, align_up
 from kernels.memory import (
     CUDA_ERROR_MEMORY_ALLOCATION,
     CUDA_STICKY_CODES,
@@ -29,14 +30,19 @@ from kernels.memory import (
     MappedMemory,
     PageMemory,
     RegisteredMemory,
+    ResultMemory,
 )
 from kernels.numa import node_of_pci, preferring
 from kernels.op import OpParams
 from kernels.plan import Plan
 from kernels.strategies import DEFAULT_STRATEGY, STRATEGIES, DeviceTraits, refusal, refusals
 
+if TYPE_CHECKING:
+    from kernels.run_cuda import CudaExecutor
+
 WaitMode = Literal["auto", "block", "spin"]
 MEMORY_STRATEGIES = tuple(STRATEGIES)
+STREAM_PER_THREAD = 2  # cudaStreamPerThread: of whichever thread calls
 
 
 class Completion(Protocol):
@@ -71,7 +77,7 @@ class Executor(Protocol):
         """How frames cross between host and device, and why so, where that was measured; plain data."""
 
     def submit(
-        self, source: ImageView, result: ImageView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
+        self, source: AnyView, result: AnyView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
     ) -> Completion:
         """Process ``source`` into ``result`` with one whole parameter set; returns before the device is done.
 
@@ -80,6 +86,7 @@ class Executor(Protocol):
 
         Raises:
             DeviceFailedError: the launch failed.
+            InputError: a view in memory that this executor does not reach.
         """
 
     def close(self) -> None:
@@ -95,6 +102,7 @@ class Device(ABC):
 
     def __init__(self) -> None:
         self.ledger = Ledger()
+        self.holds_results = False  # results stay on it until somebody on the host asks; rings ask when they are made
         self.max_host_bytes: int | None = None  # that all slots together may be; None: whatever the system gives
         self.lost: DeviceFailedError | None = None  # what the device was lost with
         self.on_lost: Callable[[DeviceFailedError], object] | None = (
@@ -121,6 +129,18 @@ class Device(ABC):
         Not so where only CUDA's own memory will do: a driver may then refuse it. Raises OutOfMemoryError.
         """
         return self.allocate_slot(nbytes)
+
+    def allocate_result(self, nbytes: int) -> ResultMemory:
+        """Memory for a slot's result, on the device as well where that holds results. Raises OutOfMemoryError."""
+        return ResultMemory(self.allocate_slot(nbytes))
+
+    def fetch(self, result: DeviceView, into: ImageView) -> None:
+        """Copy a picture that is done from the device to the host; blocks until it is there. Any thread.
+
+        Raises:
+            DeviceFailedError
+        """
+        raise DeviceUnavailableError(f"{self.name} has no memory of its own")
 
     @abstractmethod
     def make_executor(self, plan: Plan, wait: WaitMode = "block") -> Executor:
@@ -187,7 +207,8 @@ class HostDevice(Device):
 class NullDevice(Device):
     """Computes nothing, on purpose: frames pass, results keep what they held. For tests of everything around it.
 
-    ``delay_s`` is how long after submit a frame is done; ``fail_submit`` and ``fail_wait`` are raised once each if set.
+    ``delay_s`` is how long after submit a frame is done; ``fail_submit``, ``fail_wait`` and ``fail_fetch`` are raised
+    once each if set. Its memory "on the device" is the host's.
     ``on_done`` is called with (source, result) when a frame's time is up, from whichever thread asks first.
     """
 
@@ -201,16 +222,38 @@ class NullDevice(Device):
         self.fail_allocation: PinholeError | None = None
         self.fail_submit: Exception | None = None
         self.fail_wait: Exception | None = None
+        self.fail_fetch: Exception | None = None
         self.on_done: Any = None
-        self.submitted = 0
+        self.submitted = self.fetched = 0
 
     def allocate_slot(self, nbytes: int) -> HostMemory:
         if self.fail_allocation is not None:
             raise self.fail_allocation
         return PageMemory(nbytes, self.ledger)
 
+    def allocate_result(self, nbytes: int) -> ResultMemory:
+        host = self.allocate_slot(nbytes)
+        return ResultMemory(host, _NullDeviceMemory(nbytes, self.ledger) if self.holds_results else None)
+
+    def fetch(self, result: DeviceView, into: ImageView) -> None:
+        if (error := self.fail_fetch) is not None:
+            self.fail_fetch = None
+            raise error
+        self.fetched += 1
+        ctypes.memmove(into.buffer.ctypes.data, result.dev_ptr, result.spec.nbytes)
+
     def make_executor(self, plan: Plan, wait: WaitMode = "block") -> Executor:
         return NullExecutor(self, plan)
+
+
+class _NullDeviceMemory(PageMemory):
+    """Stands for memory that the host does not see."""
+
+    kind = "device"
+
+    @property
+    def ptr(self) -> int:
+        return self.array.ctypes.data
 
 
 class NullExecutor:
@@ -223,7 +266,7 @@ class NullExecutor:
         self.choice: Mapping[str, Any] | None = None
 
     def submit(
-        self, source: ImageView, result: ImageView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
+        self, source: AnyView, result: AnyView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
     ) -> Completion:
         device = self._device
         if (error := device.fail_submit) is not None:
@@ -239,7 +282,7 @@ class NullExecutor:
 class NullCompletion:
     """Done ``delay_s`` after it was made."""
 
-    def __init__(self, device: NullDevice, source: ImageView, result: ImageView) -> None:
+    def __init__(self, device: NullDevice, source: AnyView, result: AnyView) -> None:
         self._device = device
         self._views = (source, result)
         self._due_ns = time.monotonic_ns() + int(device.delay_s * 1e9)
@@ -352,6 +395,26 @@ class CudaDevice(Device):
         with cuda_errors("cudaHostAlloc"):
             return MappedMemory(nbytes, self.ledger)
 
+    def allocate_result(self, nbytes: int) -> ResultMemory:
+        host = self.allocate_slot(nbytes)
+        if not self.holds_results:
+            return ResultMemory(host)
+        try:
+            with cuda_errors("cudaMalloc"):
+                return ResultMemory(host, DeviceMemory(nbytes, self.ledger))
+        except BaseException:
+            host.close()
+            raise
+
+    def fetch(self, result: DeviceView, into: ImageView) -> None:
+        from cupy.cuda import runtime
+
+        self.activate()
+        host, nbytes = into.buffer.ctypes.data, result.spec.nbytes
+        with cuda_errors("cudaMemcpyAsync"):
+            runtime.memcpyAsync(host, result.dev_ptr, nbytes, runtime.memcpyDeviceToHost, STREAM_PER_THREAD)
+            runtime.streamSynchronize(STREAM_PER_THREAD)
+
     def make_executor(self, plan: Plan, wait: WaitMode = "block") -> Executor:
         from kernels.auto import make_fastest
         from kernels.crossing import IN_PLACE, WHOLE, staged
@@ -365,7 +428,23 @@ class CudaDevice(Device):
             crossing = staged(plan)
         elif self.memory in ("staged", "pageable"):
             crossing = WHOLE
+        if self.holds_results:
+            crossing = replace(crossing, out=0)
         return CudaExecutor(self, plan, wait, crossing=crossing)
+
+    def make_view_executor(self, plan: Plan, on_device: bool, wait: WaitMode = "block") -> CudaExecutor:
+        """An executor whose result is device memory, and whose source is that (``on_device``) or a slot's.
+
+        Raises what :meth:`make_executor` raises.
+        """
+        from kernels.crossing import IN_PLACE, Crossing
+        from kernels.plan import reads_in_place
+        from kernels.run_cuda import CudaExecutor
+
+        self.activate()
+        if on_device:
+            return CudaExecutor(self, plan, wait, reads_in_place)
+        return CudaExecutor(self, plan, wait, crossing=Crossing(1, 0) if self.memory == "pageable" else IN_PLACE)
 
     def describe(self) -> dict[str, Any]:
         major, minor = divmod(self.driver // 10, 100)

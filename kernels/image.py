@@ -200,3 +200,14 @@ class ImageView:
     def packed(self) -> Pixels:
         """A copy of the picture's bytes without padding, plane after plane, (pixel_bytes,) uint8."""
         return np.concatenate([plane.reshape(plane.shape[0], -1).ravel() for plane in self.planes]).view(np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """A non-owning description of pixels that only the device sees: ``dev_ptr`` is the specification's first byte."""
+
+    spec: ImageSpec
+    dev_ptr: int
+
+
+AnyView = ImageView | DeviceView

@@ -276,6 +276,35 @@ class DeviceMemory(_Owner):
         _free(runtime.free, self._ptr)
 
 
+class OnDevice(Protocol):
+    """Memory that only the device sees, at ``ptr``."""
+
+    @property
+    def ptr(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class ResultMemory:
+    """What a slot's results lie in: host memory, and where results stay on the device as much of it beside that."""
+
+    def __init__(self, host: HostMemory, device: OnDevice | None = None) -> None:
+        self.host = host
+        self.device = device
+
+    @property
+    def nbytes(self) -> int:
+        """Of host memory; the device's is the same again."""
+        return self.host.nbytes
+
+    def close(self) -> None:
+        """Release both; idempotent."""
+        self.host.close()
+        if self.device is not None:
+            self.device.close()
+
+
 _PINNED_REMEDY = "lower the picture size or the ring, or raise the container's memory limit"
 
 

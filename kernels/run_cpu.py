@@ -11,7 +11,7 @@ import numpy as np
 from kernels.color_cpu import to_planes, to_working
 from kernels.device import Completion, DoneNow
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
-from kernels.image import NO_STAMP, ImageView, Stamp, Values
+from kernels.image import NO_STAMP, AnyView, ImageView, Stamp, Values
 from kernels.op import OpKind, OpParams, Scratch, TableOp, look_up, table_of
 from kernels.plan import Plan
 from kernels.wide_cpu import narrow
@@ -49,7 +49,7 @@ class CpuExecutor:
         self._open = True
 
     def submit(
-        self, source: ImageView, result: ImageView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
+        self, source: AnyView, result: AnyView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
     ) -> Completion:
         """Process one frame; it is done when this returns.
 
@@ -58,6 +58,8 @@ class CpuExecutor:
             MemoryClosedError: the executor is closed.
             DeviceFailedError: OpenCV failed.
         """
+        if not (isinstance(source, ImageView) and isinstance(result, ImageView)):
+            raise InputError("result", "the CPU does not see memory of a device", "pictures in host memory")
         self._check(source, result, params)
         targets = iter(self._between if self.plan.converts else [*self._between, result.plane(0)])
         call = "ingest"

@@ -25,7 +25,7 @@ from kernels.driver_calls import ATTACH_HOST, ATTACH_SINGLE, attach
 from kernels.dump import dump
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError
 from kernels.geometry import BAND_ROWS, THREADS
-from kernels.image import NO_STAMP, ImageSpec, ImageView, Stamp, align_up
+from kernels.image import NO_STAMP, AnyView, ImageSpec, ImageView, Stamp, align_up
 from kernels.local_tables import MAX_GRID
 from kernels.memory import DeviceMemory, HostMemory
 from kernels.op import MAX_TEXT_BYTES, MAX_TEXTS, ComponentsOp, LocalStatisticOp, OpParams, StatisticOp, TemporalOp
@@ -33,6 +33,8 @@ from kernels.plan import PassKind, Plan, by_copies
 from kernels.stages import block_bytes, state_bytes, text_ops
 
 if TYPE_CHECKING:
+    from cupy.cuda import Stream
+
     from kernels.device import CudaDevice
 
 
@@ -186,7 +188,7 @@ class CudaExecutor:
         return memory.ptr
 
     def submit(
-        self, source: ImageView, result: ImageView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
+        self, source: AnyView, result: AnyView, params: tuple[OpParams, ...], stamp: Stamp = NO_STAMP
     ) -> Completion:
         plan = self.plan
         if not self._memory:
@@ -215,12 +217,11 @@ class CudaExecutor:
                 events.start.record(arrivals.stream)
                 # Not the frame's number: copies may have come of a frame whose launch failed.
                 frame.arrival = (frame.arrival + 1) % 2**32
-                arrivals.bring(source, frame.arrival, stream)
+                arrivals.bring(_on_host(source), frame.arrival, stream)
             if departures is not None:
                 stream.wait_event(departures.end)
             if self._attaches:
-                attach(stream.ptr, _seen(source), ATTACH_SINGLE)
-                attach(stream.ptr, _seen(result), ATTACH_SINGLE)
+                self._attach(ATTACH_SINGLE, source, result)
             arguments = ctypes.addressof(self._arguments)
             self._launch(self._function, self._grid, 1, 1, THREADS, 1, 1, self._shared_bytes, stream.ptr, arguments, 0)
             # Only a frame that runs moves the counters on the device.
@@ -229,14 +230,18 @@ class CudaExecutor:
             if arrivals is not None:
                 self._read.record(stream)
             if self._attaches:
-                attach(stream.ptr, _seen(source), ATTACH_HOST)
-                attach(stream.ptr, _seen(result), ATTACH_HOST)
+                self._attach(ATTACH_HOST, source, result)
             if departures is None:
                 events.end.record(stream)
             else:
-                departures.take(result, frame.number, stream)
+                departures.take(_on_host(result), frame.number, stream)
                 events.end.record(departures.stream)
         return CudaCompletion(events, self._clock)
+
+    def _attach(self, to: int, *views: AnyView) -> None:
+        for view in views:
+            if isinstance(view, ImageView):
+                attach(self._stream.ptr, _seen(view), to)
 
     def _accept(self, source: ImageSpec, result: ImageSpec) -> None:
         """Compared by value once; the slots of a ring share their specifications, and frames are many."""
@@ -248,6 +253,11 @@ class CudaExecutor:
                 f"{plan.source.describe()} to {plan.result.describe()}, with its strides",
             )
         self._accepted = (source, result)
+
+    @property
+    def stream(self) -> Stream:
+        """Where its work is submitted: what is put on it next sees the result of the frame before."""
+        return self._stream
 
     def close(self) -> None:
         try:
@@ -287,7 +297,13 @@ class CudaExecutor:
         self._applied = params
 
 
-def _seen(view: ImageView) -> int:
+def _on_host(view: AnyView) -> ImageView:
+    if not isinstance(view, ImageView):
+        raise InputError("source", "copies between host and device take pictures in host memory", "a slot's picture")
+    return view
+
+
+def _seen(view: AnyView) -> int:
     if view.dev_ptr is None:
         raise InputError("source", "the pictures are not in memory that the GPU sees", "memory from allocate_slot")
     return view.dev_ptr

@@ -14,6 +14,7 @@ from kernels.errors import InputError
 from pipeline.capture import CaptureLoop
 from pipeline.config import CameraConfig
 from pipeline.core import Core, SourceFactory
+from pipeline.demand import Place
 from pipeline.frame import Frame
 from pipeline.lease import ReadLease
 from pipeline.ring import Ring, RingClosed
@@ -244,11 +245,30 @@ class Camera:
         """
         return self._core.subscribe(callback)
 
+    @property
+    def device(self) -> Device:
+        """Where its frames are processed; whoever encodes them there uses it."""
+        return self._core.device
+
+    def claim(self, place: Place) -> Callable[[], None]:
+        """Say that results will be read at ``place``, until the function that is returned is called.
+
+        Results are written where their readers are, as far as the device can choose. Reading elsewhere works, too.
+        """
+        return self._core.demand.claim(place)
+
+    def count_encoded(self, nbytes: int) -> None:
+        """Account for encoded bytes that came from the device in a result's place."""
+        self._core.counters.count_encoded(nbytes)
+
     def statistics(self) -> CameraStatistics:
         """Everything that is counted, at about one moment."""
         core, counters = self._core, self._core.counters
         work = core.work
         newest = counters.newest
+        fetched, moved = counters.fetched.counts(), counters.moved_bytes.copy()
+        if copied := fetched.get("result"):
+            moved["from_device"] = moved.get("from_device", 0) + copied
         return CameraStatistics(
             name=self.name,
             uri=core.uri,
@@ -261,10 +281,10 @@ class Camera:
             memory=core.device.memory,
             choice=None if work is None else work.executor.choice,
             linked=core.device.backend == "cuda",
-            copied_bytes={"capture": counters.copied_bytes, **counters.moved_bytes.copy()},
+            copied_bytes={"capture": counters.copied_bytes, **moved},
             copied_bytes_per_frame=None if newest is None else newest.copied_bytes,
             link_bytes_in=counters.link_bytes_in,
-            link_bytes_out=counters.link_bytes_out,
+            link_bytes_out=counters.link_bytes_out + (sum(fetched.values()) if core.device.backend == "cuda" else 0),
             latency=counters.latency(),
             warmup_frames=counters.warmup_frames,
             source=None if work is None else work.source,

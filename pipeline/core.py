@@ -13,6 +13,7 @@ from kernels.chain import Chain
 from kernels.device import Device, Executor
 from pipeline.config import CameraConfig
 from pipeline.counters import Counters
+from pipeline.demand import Demand
 from pipeline.ring import Keep, Ring
 from pipeline.sources import redact, redact_text
 from pipeline.sources.base import Source, SourceFormat
@@ -38,6 +39,7 @@ class Core:
         self.config = config
         self.device = device
         self.counters = Counters()
+        self.demand = Demand()
         self.uri = redact(config.uri)
         self.changed = threading.Condition()
         self.chain_lock = threading.Lock()
@@ -188,6 +190,7 @@ class Core:
                     slots=self.config.slots,
                     keep=Keep.NEWEST if source.live else Keep.ALL,
                     on_done=self.notify,
+                    on_fetch=self.counters.count_fetched,
                     tally=self.counters.dropped,
                     plan=executor.plan,
                     layout=source.layout,

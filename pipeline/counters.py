@@ -28,6 +28,7 @@ class Counters:
 
     def __init__(self) -> None:
         self.dropped = Tally()  # any
+        self.fetched = Tally()  # any: bytes by who took them from the device
         # capture
         self.next_sequence = 0
         self.captured = 0
@@ -49,15 +50,28 @@ class Counters:
         self.total = LogHistogram()
         self.recent: Recent[Frame] = Recent(MOST_TRACED)
 
-    def count_processed(self, frame: Frame, plan: Plan | None, warmup: bool, copies: Mapping[str, int]) -> None:
-        """Stage thread, when a frame is done. ``plan`` where its bytes crossed a link; ``copies`` as executors say."""
+    def count_fetched(self, nbytes: int) -> None:
+        """Any thread: a result was copied from the device for a reader."""
+        self.fetched.add("result", nbytes)
+
+    def count_encoded(self, nbytes: int) -> None:
+        """Any thread: a picture that the device encoded came from there."""
+        self.fetched.add("encoded", nbytes)
+
+    def count_processed(
+        self, frame: Frame, plan: Plan | None, warmup: bool, copies: Mapping[str, int], stays: bool = False
+    ) -> None:
+        """Stage thread, when a frame is done. ``plan`` where its bytes crossed a link; ``copies`` as executors say.
+
+        ``stays``: the result did not cross it.
+        """
         times, captured_ns = frame.times, frame.capture.captured_ns
         self.processed += 1
         self.rate.tick(times.done_ns)
         self.newest = Newest(frame.sequence, captured_ns, frame.capture.copied_bytes + sum(copies.values()))
         if plan is not None:
             self.link_bytes_in += plan.link_bytes_in
-            self.link_bytes_out += plan.link_bytes_out
+            self.link_bytes_out += 0 if stays else plan.link_bytes_out
         for path, nbytes in copies.items():
             self.moved_bytes[path] = self.moved_bytes.get(path, 0) + nbytes
         self.queue.record(times.picked_ns - times.published_ns)

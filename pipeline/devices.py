@@ -41,6 +41,7 @@ class Devices:
             device.ledger = self.first.ledger
             device.max_host_bytes = self.first.max_host_bytes
             device.on_lost = self.first.lose
+            device.holds_results = self.first.holds_results
             if isinstance(device, CudaDevice) and isinstance(self.first, CudaDevice):
                 device.dump_folder = self.first.dump_folder
             self._made[memory] = device

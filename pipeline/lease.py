@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from kernels.device import Completion
 from kernels.errors import PinholeError
-from kernels.image import ImageView
+from kernels.image import DeviceView, ImageView
 from kernels.plan import Plan
 from pipeline.frame import Frame
 from pipeline.slot import Slot
@@ -111,7 +111,22 @@ class ProcessLease(Lease):
         """
         slot = self._held()
         view = slot.fits(plan.result)
-        return view if view is not None else self._ring.shape_result(slot, plan)
+        if view is None:
+            view = self._ring.shape_result(slot, plan)
+        slot.on_host, slot.on_device = True, False
+        return view
+
+    def device_result(self, plan: Plan) -> DeviceView | None:
+        """The picture to write in its place, in device memory; None where the ring's device does not hold results.
+
+        Raises:
+            OutOfMemoryError: abandon the lease then.
+        """
+        self.result(plan)
+        slot = self._held()
+        if slot.result_on_device is not None:
+            slot.on_host, slot.on_device = False, True
+        return slot.result_on_device
 
     def finish(self, completion: Completion) -> None:
         """Hand the result to the readers, as the newest; never waits.
@@ -143,10 +158,30 @@ class ReadLease(Lease):
 
     @property
     def result(self) -> ImageView:
-        """The result, read-only."""
-        view = self._held().result_read_only
+        """The result, read-only. Where it is only on the device, the first who asks has it copied, and waits for that.
+
+        Raises:
+            DeviceFailedError: of that copy.
+        """
+        slot = self._held()
+        if not slot.on_host:
+            self._ring.fetch(slot)
+        view = slot.result_read_only
         assert view is not None
         return view
+
+    @property
+    def device_result(self) -> DeviceView | None:
+        """The result in device memory, or, where it was written to host memory, as the device sees that.
+
+        None where no device sees it. Valid until the lease is consumed: whoever lets a device read it waits for that,
+        or gives :meth:`release` its completion.
+        """
+        slot = self._held()
+        if slot.on_device:
+            return slot.result_on_device
+        view = slot.result_read_only
+        return None if view is None or view.dev_ptr is None else DeviceView(view.spec, view.dev_ptr)
 
     def release(self, pending: Completion | None = None) -> None:
         """Give up the frame. Where a device still reads it, ``pending`` holds the slot until that is done."""

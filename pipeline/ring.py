@@ -16,7 +16,7 @@ from kernels.chain import Chain
 from kernels.device import Completion, Device
 from kernels.errors import DeviceFailedError, InputError, OutOfMemoryError, PinholeError
 from kernels.image import ImageSpec, ImageView
-from kernels.memory import HostMemory
+from kernels.memory import ResultMemory
 from kernels.plan import Plan, make_plan, result_nbytes, slot_source_spec
 from pipeline.bell import Bell
 from pipeline.config import MAX_SLOTS, MIN_SLOTS
@@ -50,7 +50,8 @@ class Ring:
     """Slots of one size and format. All methods may be called from any thread.
 
     One lock guards where the slots are; it is never held while a device, a source or the system's allocator works.
-    ``on_done`` is called, without the lock, by the thread that made a new result visible.
+    ``on_done`` is called, without the lock, by the thread that made a new result visible; ``on_fetch`` with the bytes
+    of a result that a reader had copied from the device.
     """
 
     _generations: ClassVar = itertools.count(1)
@@ -63,6 +64,7 @@ class Ring:
         slots: int = 6,
         keep: Keep = Keep.NEWEST,
         on_done: Callable[[], None] | None = None,
+        on_fetch: Callable[[int], None] | None = None,
         tally: Tally | None = None,
         plan: Plan | None = None,
         layout: SlotLayout | None = None,
@@ -81,6 +83,7 @@ class Ring:
         self.source = slot_source_spec(source) if layout is None else layout.spec
         self.keep = keep
         self._on_done = on_done
+        self._on_fetch = on_fetch
         self._tally = tally if tally is not None else Tally()
         self._device = device
         nbytes = result_nbytes(make_plan(Chain(), self.source) if plan is None else plan)
@@ -221,14 +224,14 @@ class Ring:
             slots = [] if self._table.retired else self._table.slots
             small = [slot for slot in slots if all(m.nbytes < nbytes for m in slot.result_owners())]
             wide = [slot for slot in slots if slot not in small and not _well_sized(slot, nbytes)]
-        new: list[HostMemory] = []
-        over: list[HostMemory] = []
+        new: list[ResultMemory] = []
+        over: list[ResultMemory] = []
         try:
             for _ in small:
-                new.append(self._device.allocate_slot(nbytes))
+                new.append(self._device.allocate_result(nbytes))
             with contextlib.suppress(OutOfMemoryError):  # then they stay as they are
                 for _ in wide:
-                    new.append(self._device.allocate_slot(nbytes))
+                    new.append(self._device.allocate_result(nbytes))
             with self._lock:
                 if not self._table.retired:
                     for slot in (*small, *wide)[: len(new)]:
@@ -247,11 +250,22 @@ class Ring:
     def shape_result(self, slot: Slot, plan: Plan) -> ImageView:
         """See :meth:`ProcessLease.result`."""
         nbytes = result_nbytes(plan)
-        spare: HostMemory | None = None
+        spare: ResultMemory | None = None
         with self._lock:
             if slot.spare is not None and slot.spare.nbytes >= nbytes:
                 spare, slot.spare = slot.spare, None
         return slot.shape_result(plan.result, nbytes, spare)
+
+    def fetch(self, slot: Slot) -> None:
+        """See :meth:`ReadLease.result`."""
+        with slot.fetching:
+            result, there = slot.result, slot.result_on_device
+            if slot.on_host or result is None or there is None:
+                return
+            self._device.fetch(there, result)
+            slot.on_host = True
+        if self._on_fetch is not None:
+            self._on_fetch(there.spec.nbytes)
 
     def latest(self) -> ReadLease | None:
         """The newest result; None before the first and once the ring is closed. Never waits."""

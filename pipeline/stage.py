@@ -12,6 +12,7 @@ from kernels.errors import DeviceFailedError, OutOfMemoryError, PinholeError
 from kernels.image import Stamp
 from kernels.profiler import RANGES
 from pipeline.core import Core
+from pipeline.demand import Place
 from pipeline.lease import ProcessLease
 from pipeline.ring import RingClosed
 from pipeline.work import Work
@@ -117,7 +118,9 @@ class StageLoop:
             self._adopt(work.executor)
             frame = lease.frame
             frame.chain_version = work.chain.version
-            result = lease.result(work.executor.plan)
+            plan = work.executor.plan
+            there = None if self._on_host() else lease.device_result(plan)
+            result = lease.result(plan) if there is None else there
             stamp = Stamp(core.config.name, frame.sequence, frame.capture.wall_ns)
             completion = work.executor.submit(lease.source, result, work.params, stamp)
             frame.times.submitted_ns = time.monotonic_ns()
@@ -134,12 +137,19 @@ class StageLoop:
         self._failures = 0
         self._spin_until_ns = frame.times.done_ns + SPIN_NS
         # Counted before it is shown: who sees the frame sees it counted.
-        plan = work.executor.plan if self._has_link else None
-        core.counters.count_processed(frame, plan, not self._warm, work.executor.copies)
+        linked = plan if self._has_link else None
+        core.counters.count_processed(frame, linked, not self._warm, work.executor.copies, stays=there is not None)
         self._warm = True
         lease.finish(completion)
         if core.previous is not None:
             core.drop_previous(work.ring)
+
+    def _on_host(self) -> bool:
+        """Whether the next result goes to host memory. Strategies that copy leave that to those who read it there."""
+        device = self._core.device
+        if not device.holds_results:
+            return True
+        return device.memory not in ("staged", "pageable") and self._core.demand.place is Place.HOST
 
     def _failed(self, error: DeviceFailedError) -> None:
         self._failures += 1

@@ -27,7 +27,7 @@ from kernels.errors import DeviceLostError, InputError, PinholeError
 from kernels.memory import sensible_slot_bytes
 from kernels.registry import PluginError, all_ops
 from pipeline.camera import CameraConfig
-from pipeline.encoders import all_encoders
+from pipeline.encoders import all_encoders, holds_results
 from pipeline.engine import Engine
 from pipeline.sources import all_sources
 from pipeline.sources import catalogue as source_catalogue
@@ -164,6 +164,7 @@ def run(effective: Effective, on_signal: OnSignal) -> None:
         if settings.dump_cuda is not None:
             dump_cuda_of(device, settings.dump_cuda)
         asked = settings.limits.max_memory_bytes
+        device.holds_results = holds_results(device)
         device.max_host_bytes = sensible_slot_bytes() if asked is None else asked
         engine = Engine(device)
         try:

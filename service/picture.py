@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,17 +13,23 @@ from typing import Protocol
 import numpy as np
 
 from kernels.color_cpu import to_working
+from kernels.device import CudaDevice, Device
+from kernels.errors import DeviceFailedError, PinholeError
 from kernels.formats import working_format
 from kernels.image import VALUE_TYPES, ImageView, Values
 from kernels.op import Scratch
 from kernels.profiler import RANGES
 from kernels.wide_cpu import narrow
-from pipeline.encoders import Encoder, encoder_for
+from pipeline.demand import Place
+from pipeline.encoders import Encoder, device_encoder_for, encoder_for
 from pipeline.encoders.base import DEFAULT_QUALITY
 from pipeline.lease import ReadLease
+from pipeline.rendition import DeviceRendition
 from pipeline.scaling import Downscaler, scaled_size
 from pipeline.state import CameraState
 from service.placeholder import DEFAULT_SIZE, draw_placeholder, printable
+
+log = logging.getLogger("pinhole.live")
 
 START_GRACE_S = 1.0  # how long a client waits for a first picture before it is told why there is none
 
@@ -111,15 +119,29 @@ class PictureSource(Protocol):
     def state(self) -> CameraState: ...
     @property
     def cause(self) -> str | None: ...
+    @property
+    def device(self) -> Device: ...
+    def claim(self, place: Place) -> Callable[[], None]: ...
+    def count_encoded(self, nbytes: int) -> None: ...
     def latest(self) -> ReadLease | None: ...
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Encoded:
+    """``full_size`` is that of the frame in px, before it was scaled."""
+
+    data: bytes
+    full_size: tuple[int, int]
+    pixel_format: str
+    encoder: str
+
+
 class Renderer:
-    """Makes one variant's pictures, in one thread at a time; keeps its scratch between them.
+    """Makes one variant's pictures; keeps its scratch between them. Any thread, but they wait for each other.
 
     Takes the lease and gives it back within one call in one thread, so that nothing that happens to the client can
-    lose a slot.
+    lose a slot. Where the camera's device writes the format itself, pixels stay there, until it fails once.
     """
 
     def __init__(self, camera: PictureSource, variant: Variant) -> None:
@@ -132,13 +154,43 @@ class Renderer:
         self._sequence = -1  # of the last frame that was rendered
         self._placeholder = ""  # what is shown now, if it is not a frame
         self._full_size = DEFAULT_SIZE
+        self._lock = threading.Lock()
+        self._closed = False
+        self._rendition: DeviceRendition | None = None
+        self._unclaim: Callable[[], None] | None = None
+        device = camera.device
+        on_device = device_encoder_for(variant.format, device)
+        if on_device is not None and isinstance(device, CudaDevice):
+            of_source = variant.view is View.SOURCE
+            self._device_encoder = on_device
+            self._rendition = DeviceRendition(device, on_device, of_source=of_source, width=variant.width)
+            self._unclaim = None if of_source else camera.claim(Place.DEVICE)
+
+    def close(self) -> None:
+        """Release what is held on a device; blocks while a picture is being made. Idempotent."""
+        with self._lock:
+            self._closed = True
+            self._leave_device()
+
+    def _leave_device(self) -> None:
+        rendition, self._rendition = self._rendition, None
+        unclaim, self._unclaim = self._unclaim, None
+        if unclaim is not None:
+            unclaim()
+        if rendition is not None:
+            rendition.close()
 
     def render(self) -> Picture | None:
         """The newest frame, or the placeholder; None if the last call's picture is still right. Blocks to encode.
 
         Raises:
             InputError: the picture cannot be written in this format.
+            DeviceFailedError: the GPU was lost, or does not give a result back.
         """
+        with self._lock:
+            return None if self._closed else self._render()
+
+    def _render(self) -> Picture | None:
         camera = self._camera
         state = camera.state
         if state in _SHOWS_FRAMES and (lease := camera.latest()) is not None:
@@ -160,19 +212,40 @@ class Renderer:
     def _frame(self, lease: ReadLease) -> Picture:
         frame, variant = lease.frame, self._variant
         started_ns = time.monotonic_ns()
-        view = lease.result if variant.view is View.RESULT else lease.source
-        pixels, pixel_format = self._in_8_bits(*self._pixels(view))
-        data = self._encoder.encode(pixels, variant.quality)
+        made = self._on_device(lease) or self._on_host(lease)
         encoded_ns = time.monotonic_ns()
         self._sequence, self._placeholder = frame.sequence, ""
-        self._full_size = (view.spec.width, view.spec.height)
+        self._full_size = made.full_size
         width, height = scaled_size(*self._full_size, variant.width)
         return Picture(
-            data=data, media_type=self._encoder.media_type, width=width, height=height, pixel_format=pixel_format,
-            encoder=self._encoder.name, encode_ns=encoded_ns - started_ns, encoded_ns=encoded_ns,
+            data=made.data, media_type=self._encoder.media_type, width=width, height=height,
+            pixel_format=made.pixel_format, encoder=made.encoder,
+            encode_ns=encoded_ns - started_ns, encoded_ns=encoded_ns,
             sequence=frame.sequence, captured_ns=frame.capture.captured_ns, wall_ns=frame.capture.wall_ns,
             chain_version=frame.chain_version,
         )  # fmt: skip
+
+    def _on_device(self, lease: ReadLease) -> _Encoded | None:
+        """Encoded there; None where this variant is not, or not any more."""
+        if (rendition := self._rendition) is None:
+            return None
+        try:
+            data, spec = rendition.encode(lease, self._variant.quality)
+        except PinholeError as error:
+            if isinstance(error, DeviceFailedError) and error.sticky:
+                raise
+            log.warning("%s: %s; the CPU encodes it from now on", self._camera.name, error)
+            self._leave_device()
+            return None
+        self._camera.count_encoded(len(data))
+        pixel_format = working_format(spec.format.channels, 8).name
+        return _Encoded(data, (spec.width, spec.height), pixel_format, self._device_encoder.name)
+
+    def _on_host(self, lease: ReadLease) -> _Encoded:
+        view = lease.result if self._variant.view is View.RESULT else lease.source
+        pixels, pixel_format = self._in_8_bits(*self._pixels(view))
+        data = self._encoder.encode(pixels, self._variant.quality)
+        return _Encoded(data, (view.spec.width, view.spec.height), pixel_format, self._encoder.name)
 
     def _in_8_bits(self, pixels: Values, pixel_format: str) -> tuple[Values, str]:
         """The picture as it is, or in 8 bits (v / 257, rounded) for an encoder that knows no more."""

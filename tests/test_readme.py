@@ -20,7 +20,7 @@ import yaml
 from pydantic import BaseModel
 
 from kernels.registry import load_op
-from pipeline.encoders import load_encoder
+from pipeline.encoders import Encoder, load_encoder
 from pipeline.sources import clip_uri, load_source, make_source
 from service.config import load
 from tests.helpers.sequence_code import read_codes
@@ -175,7 +175,9 @@ def test_the_source_loads_and_delivers(tmp_path: Path) -> None:
 
 def test_the_encoder_loads_and_encodes(tmp_path: Path) -> None:
     example("pipeline/encoders/bmp.py", tmp_path)
-    assert load_encoder("bmp", "bmp").encode(np.zeros((4, 5, 3), np.uint8)).startswith(b"BM")
+    encoder = load_encoder("bmp", "bmp")
+    assert isinstance(encoder, Encoder)
+    assert encoder.encode(np.zeros((4, 5, 3), np.uint8)).startswith(b"BM")
 
 
 def test_the_examples_are_as_complete_as_the_tests_and_mypy_ask(tmp_path: Path) -> None:

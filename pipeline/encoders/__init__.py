@@ -8,39 +8,59 @@ from __future__ import annotations
 import pkgutil
 from functools import cache
 
+from kernels.device import CudaDevice, Device
 from kernels.errors import UnknownNameError
 from kernels.registry import broken, check_complete, load_class
-from pipeline.encoders.base import Encoder
+from pipeline.encoders.base import DeviceEncoder, Encoder, PictureEncoder
 
-__all__ = ["Encoder", "all_encoders", "encoder_for"]
+__all__ = ["DeviceEncoder", "Encoder", "all_encoders", "device_encoder_for", "encoder_for", "holds_results"]
 
 
 @cache
-def all_encoders() -> dict[str, Encoder]:
-    """Every encoder by name, sorted; loaded on first call.
-
-    Raises:
-        PluginError: a file in this folder does not hold exactly one encoder named like the file.
-    """
-    found: dict[str, Encoder] = {}
+def _found() -> dict[str, PictureEncoder]:
+    found: dict[str, PictureEncoder] = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
         if info.name != "base" and not info.name.startswith("_"):
             found[info.name] = load_encoder(f"{__name__}.{info.name}", info.name)
     return found
 
 
-def load_encoder(module_name: str, name: str) -> Encoder:
+@cache
+def all_encoders() -> dict[str, Encoder]:
+    """Every encoder of arrays by name, sorted; loaded on first call.
+
+    Raises:
+        PluginError: a file in this folder does not hold exactly one encoder named like the file.
+    """
+    return {name: encoder for name, encoder in _found().items() if isinstance(encoder, Encoder)}
+
+
+def device_encoder_for(format: str, device: Device) -> DeviceEncoder | None:
+    """What writes that format from the memory of that device, or None."""
+    for encoder in _found().values():
+        if isinstance(encoder, DeviceEncoder) and encoder.format == format and encoder.absence(device) is None:
+            return encoder
+    return None
+
+
+def holds_results(device: Device) -> bool:
+    """Whether results should stay on that device: it has memory of its own, and writes what streams are made of."""
+    apart = isinstance(device, CudaDevice) and not device.integrated
+    return apart and device_encoder_for("jpg", device) is not None
+
+
+def load_encoder(module_name: str, name: str) -> PictureEncoder:
     """The one encoder that a module defines.
 
     Raises:
         PluginError: the module fails to import, defines no encoder or several, or one of another name.
     """
-    found = load_class("encoder", module_name, Encoder)
+    found = load_class("encoder", module_name, PictureEncoder)
     if getattr(found, "name", None) != name:
         raise broken("encoder", found, f"must set name = {name!r}")
     check_complete("encoder", found)
     try:
-        encoder: Encoder = found()
+        encoder: PictureEncoder = found()
     except Exception as error:  # a plug-in's border: whatever it raises, the start-up stops and names the file
         raise broken("encoder", found, f"cannot be made: {type(error).__name__}: {error}") from error
     return encoder

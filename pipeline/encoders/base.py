@@ -1,35 +1,47 @@
 """What an encoder is: pixels to bytes of one media type. ONE FILE PER ENCODER in this folder, found by file name.
 
-Encoders work on arrays that somebody else holds a lease of, and return bytes of their own: what goes to a client is
-never a view of a slot.
+Encoders work on pictures that somebody else holds a lease of, and return bytes of their own: what goes to a client is
+never a view of a slot. :class:`Encoder` takes arrays, :class:`DeviceEncoder` what lies in a GPU's memory.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from kernels.device import Device
 from kernels.errors import InputError
-from kernels.image import MAX_SIDE_PX, Values
+from kernels.formats import PixelFormat
+from kernels.image import MAX_SIDE_PX, DeviceView, Values
+
+if TYPE_CHECKING:
+    from cupy.cuda import Stream
 
 DEFAULT_QUALITY = 80
 
 
-class Encoder(ABC):
-    """One way to write a picture. Stateless: any thread, any number at a time.
+class PictureEncoder(ABC):
+    """What both kinds of encoders say of themselves.
 
     ``name`` is the file's name and the label of its counter, ``format`` what a client asks for (``jpg``),
-    ``uses_quality`` False where a quality means nothing. ``takes_16_bit``: pictures of 16 bits stay what they are; for
-    others who calls makes 8 of them.
+    ``uses_quality`` False where a quality means nothing.
     """
 
     name: ClassVar[str]
     format: ClassVar[str]
     media_type: ClassVar[str]
     uses_quality: ClassVar[bool] = False
+
+
+class Encoder(PictureEncoder):
+    """One way to write a picture. Stateless: any thread, any number at a time.
+
+    ``takes_16_bit``: pictures of 16 bits stay what they are; for others who calls makes 8 of them.
+    """
+
     takes_16_bit: ClassVar[bool] = False
 
     @abstractmethod
@@ -41,6 +53,42 @@ class Encoder(ABC):
 
         Raises:
             InputError: another shape, type or size, or a quality outside 1–100.
+        """
+
+
+class DeviceCoder(Protocol):
+    """Encodes pictures in a device's memory, one at a time. One thread at a time, which has activated the device."""
+
+    def encode(self, picture: DeviceView, quality: int, stream: Stream | None = None) -> bytes:
+        """The picture as bytes of the host; blocks until they are there. Behind what is on ``stream``, if given.
+
+        Raises:
+            InputError: it is in none of the encoder's formats; DeviceFailedError, OutOfMemoryError
+        """
+
+    def close(self) -> None:
+        """Release what it holds; idempotent."""
+
+
+class DeviceEncoder(PictureEncoder):
+    """A way to write a picture that lies on the device, so that only the bytes leave it. Stateless.
+
+    ``planes`` is what pictures of three channels are given as where they have to be made anew (for another size).
+    """
+
+    formats: ClassVar[tuple[PixelFormat, ...]]
+    planes: ClassVar[PixelFormat]
+
+    @abstractmethod
+    def absence(self, device: Device) -> str | None:
+        """Why pictures on that device cannot be encoded this way, and what helps; None if they can."""
+
+    @abstractmethod
+    def open(self, device: Device) -> DeviceCoder:
+        """A coder for one stream of pictures. The calling thread has activated the device.
+
+        Raises:
+            DeviceFailedError, OutOfMemoryError
         """
 
 

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 names=(fastapi starlette uvicorn httptools pydantic pydantic-core pydantic-settings annotated-types typing-inspection
-    typing-extensions opentelemetry-api websockets simplejpeg av python-dotenv
+    typing-extensions opentelemetry-api websockets simplejpeg av python-dotenv nvidia-nvjpeg
     hatchling tomlkit trove-classifiers import-linter grimp
     jsonschema jsonschema-specifications referencing rpds-py attrs
     flask werkzeug itsdangerous blinker jinja2 markupsafe click)

@@ -22,6 +22,7 @@ import pytest
 from kernels.codegen import headers
 from kernels.crossing import IN_PLACE
 from kernels.device import CudaDevice, Device, WaitMode
+from kernels.image import DeviceView, ImageView
 from kernels.memory import HostMemory, Ledger, PageMemory
 from kernels.plan import Plan
 from kernels.run_cuda import CudaExecutor
@@ -219,6 +220,9 @@ class EmulatedDevice(CudaDevice):
 
     def allocate_pinned(self, nbytes: int) -> HostMemory:
         return self.allocate_slot(nbytes)
+
+    def fetch(self, result: DeviceView, into: ImageView) -> None:
+        ctypes.memmove(into.address, result.dev_ptr, result.spec.nbytes)
 
     def make_executor(self, plan: Plan, wait: WaitMode = "block") -> CudaExecutor:
         return CudaExecutor(self, plan, wait, self.change, self.crossing)

@@ -13,7 +13,7 @@ from kernels.chain import Chain, make_chain, parse_chain
 from kernels.device import Device, DoneNow, HostDevice
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
 from kernels.formats import BGR8, FORMATS, GRAY8, NV12, PixelFormat, Range
-from kernels.image import NO_STAMP, ImageSpec, ImageView, Pixels, Stamp
+from kernels.image import NO_STAMP, AnyView, ImageSpec, ImageView, Pixels, Stamp
 from kernels.plan import Plan, chain_params, make_plan, result_nbytes
 from kernels.registry import all_ops
 from kernels.run_cpu import CpuExecutor
@@ -217,7 +217,7 @@ def test_the_check_sees_an_executor_that_leaves_pixels_out(monkeypatch: pytest.M
     class Faulty(CpuExecutor):
         fault = staticmethod(lambda source, result: None)
 
-        def submit(self, source: ImageView, result: ImageView, params: Any, stamp: Stamp = NO_STAMP) -> Any:
+        def submit(self, source: AnyView, result: AnyView, params: Any, stamp: Stamp = NO_STAMP) -> Any:
             completion = super().submit(source, result, params, stamp)
             self.fault(source, result)
             return completion

@@ -5,17 +5,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
+from kernels.device import Device, NullDevice
 from kernels.formats import BGR8, PixelFormat
 from kernels.image import ImageSpec, ImageView
+from pipeline.demand import Place
 from pipeline.frame import Capture, Frame, FrameTimes
 from pipeline.lease import ReadLease
 from pipeline.state import CameraState
 
 SIZE = (64, 48)
+
+
+@dataclass(slots=True)
+class FakeConfig:
+    """What the hub uses of a camera's configuration."""
+
+    stale_after_s: float = 3.0
 
 
 class FakeLease:
@@ -52,6 +62,10 @@ class FakeCamera:
         self.leases_out = 0
         self.leases_given = 0
         self.sequence = -1
+        self.config = FakeConfig()
+        self.device: Device = NullDevice()
+        self.claims: list[Place] = []
+        self.encoded_bytes = 0
         self._lock = threading.Lock()
         self._now: tuple[Frame, ImageView, ImageView] | None = None
         self._subscribers: list[Callable[[], None]] = []
@@ -79,6 +93,13 @@ class FakeCamera:
             self._now = (frame, result, source)
         if notify:
             self.notify()
+
+    def claim(self, place: Place) -> Callable[[], None]:
+        self.claims.append(place)
+        return lambda: self.claims.remove(place)
+
+    def count_encoded(self, nbytes: int) -> None:
+        self.encoded_bytes += nbytes
 
     def become(self, state: CameraState, cause: str | None = None) -> None:
         self.state, self.cause = state, cause

@@ -1,0 +1,188 @@
+"""JPEG on the GPU by nvJPEG, through ctypes: from pixels in device memory to bytes in host memory.
+
+Baseline, 4:2:0 (grey: one component), the standard's own Huffman tables, BT.601 with full range as JFIF has it. Source:
+NVIDIA, "nvJPEG Encode"; the constants are those of nvjpeg.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernels.device import WaitMode, cuda_errors
+from kernels.errors import DeviceFailedError, InputError, MemoryClosedError
+from kernels.formats import BGR8, GRAY8, I420
+from kernels.image import DeviceView, ImageSpec
+
+if TYPE_CHECKING:
+    from kernels.device import CudaDevice
+    from kernels.memory import HostMemory
+
+CSS_420, CSS_GRAY = 2, 6
+INPUT_BGRI = 6
+FORMATS = (BGR8, GRAY8, I420)
+
+# nvjpegStatus_t
+_STATUS = {
+    1: "not initialized", 2: "invalid parameter", 3: "bad jpeg", 4: "jpeg not supported", 5: "allocator failure",
+    6: "execution failed", 7: "arch mismatch", 8: "internal error", 9: "implementation not supported",
+    10: "incomplete bitstream",
+}  # fmt: skip
+
+
+class _Image(ctypes.Structure):
+    _fields_ = (("channel", ctypes.c_void_p * 4), ("pitch", ctypes.c_size_t * 4))
+
+
+def _candidates() -> Iterator[str]:
+    """Where the library may be: the wheels of CUDA 13 and 12, what the loader finds, and the toolkit's own folder."""
+    for folder in sys.path:
+        for pattern in ("cu1?/lib/libnvjpeg.so.*", "nvjpeg/lib/libnvjpeg.so.*"):
+            yield from map(str, sorted(Path(folder or ".", "nvidia").glob(pattern), reverse=True))
+    names = ("libnvjpeg.so.13", "libnvjpeg.so.12")
+    yield from names
+    for name in names:
+        yield f"/usr/local/cuda/lib64/{name}"
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """nvJPEG, or None where there is none. Loading it needs no GPU."""
+    for name in _candidates():
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+def absence() -> str | None:
+    """Why pictures cannot be encoded by nvJPEG, and what helps; None if they can."""
+    if library() is None:
+        return "nvJPEG is not installed; install the extra cuda12 or cuda13 again, or the toolkit's libnvjpeg"
+    return None
+
+
+class JpegCoder:
+    """Encodes one picture at a time, on the stream it is told. Not thread-safe; whoever calls has activated the device.
+
+    Holds nvJPEG's own device memory (some 10 bytes a pixel, which it allocates itself) and a pinned buffer for the
+    bitstream; both grow with the largest picture and are kept.
+    """
+
+    def __init__(self, device: CudaDevice, wait: WaitMode = "block") -> None:
+        """Raises DeviceFailedError: also where there is no nvJPEG."""
+        from cupy.cuda import Event, Stream
+
+        found = library()
+        if found is None:
+            raise DeviceFailedError("dlopen", 0, str(absence()), False, "see above")
+        self._nvjpeg = found
+        self._device = device
+        self._handle, self._state, self._params = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        self._buffer: HostMemory | None = None
+        self._open = True
+        self._quality = self._sampling = -1
+        self._sizes: set[tuple[int, int]] = set()
+        self._image, self._length = _Image(), ctypes.c_size_t()
+        device.activate()
+        try:
+            with cuda_errors("cudaStreamCreate"):
+                self.stream = Stream(non_blocking=True)
+                self._done = Event(block=wait != "spin", disable_timing=True)
+            self._call("nvjpegCreateSimple", ctypes.byref(self._handle))
+            stream = ctypes.c_void_p(self.stream.ptr)
+            self._call("nvjpegEncoderStateCreate", self._handle, ctypes.byref(self._state), stream)
+            self._call("nvjpegEncoderParamsCreate", self._handle, ctypes.byref(self._params), stream)
+        except BaseException:
+            self.close()
+            raise
+
+    def encode(self, picture: DeviceView, quality: int, stream: Any = None) -> bytes:
+        """The picture as a JPEG, behind what is on ``stream`` (CuPy's; None: the coder's own); blocks until it is done.
+
+        ``picture``: BGR8, GRAY8 or I420 (BT.601 full range), in memory that the device reads. Allocates only for a size
+        that is larger than any before.
+
+        Raises:
+            InputError: another format; DeviceFailedError, OutOfMemoryError
+        """
+        if not self._open:
+            raise MemoryClosedError("a JPEG coder was used after close()")
+        spec = picture.spec
+        if spec.format not in FORMATS:
+            raise InputError("picture", f"{spec.format} is not encoded", ", ".join(map(str, FORMATS)))
+        stream = self.stream if stream is None else stream
+        on = ctypes.c_void_p(stream.ptr)
+        self._set(quality, CSS_GRAY if spec.format is GRAY8 else CSS_420, on)
+        buffer = self._room_for(spec)
+        image = self._image
+        for plane, (offset, pitch) in enumerate(zip(spec.offsets, spec.strides, strict=True)):
+            image.channel[plane], image.pitch[plane] = picture.dev_ptr + offset, pitch
+        if spec.format is BGR8:
+            call, means = "nvjpegEncodeImage", INPUT_BGRI
+        else:
+            call, means = "nvjpegEncodeYUV", self._sampling
+        self._call(
+            call, self._handle, self._state, self._params, ctypes.byref(image), means, spec.width, spec.height, on
+        )
+        # Asleep until it is done: the next call would wait for it with a core.
+        self._wait(stream)
+        self._length.value = buffer.nbytes
+        at = ctypes.c_void_p(buffer.array.ctypes.data)
+        self._call("nvjpegEncodeRetrieveBitstream", self._handle, self._state, at, ctypes.byref(self._length), on)
+        self._wait(stream)
+        return ctypes.string_at(at, self._length.value)
+
+    def _wait(self, stream: Any) -> None:
+        with cuda_errors("cudaEventSynchronize"):
+            self._done.record(stream)
+            self._done.synchronize()
+
+    def _set(self, quality: int, sampling: int, stream: ctypes.c_void_p) -> None:
+        if quality != self._quality:
+            self._call("nvjpegEncoderParamsSetQuality", self._params, quality, stream)
+            self._quality = quality
+        if sampling != self._sampling:
+            self._call("nvjpegEncoderParamsSetSamplingFactors", self._params, sampling, stream)
+            self._sampling = sampling
+
+    def _room_for(self, spec: ImageSpec) -> HostMemory:
+        """The buffer, large enough for the worst bitstream of that size."""
+        if (spec.width, spec.height) not in self._sizes or self._buffer is None:
+            most = ctypes.c_size_t()
+            self._call(
+                "nvjpegEncodeGetBufferSize", self._handle, self._params, spec.width, spec.height, ctypes.byref(most)
+            )
+            if self._buffer is None or self._buffer.nbytes < most.value:
+                if self._buffer is not None:
+                    self._buffer.close()
+                    self._buffer = None
+                    self._sizes.clear()
+                self._buffer = self._device.allocate_pinned(most.value)
+            self._sizes.add((spec.width, spec.height))
+        return self._buffer
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        if (code := getattr(self._nvjpeg, name)(*arguments)) != 0:
+            why = _STATUS.get(code, "an unknown status")
+            self._device.check()  # a lost context shows itself here, as what it is
+            raise DeviceFailedError(name, code, why, False, "lower the picture's size or use the CPU's encoder")
+
+    def close(self) -> None:
+        """Release everything; idempotent."""
+        if not self._open:
+            return
+        self._open = False
+        for name, handle in (
+            ("nvjpegEncoderParamsDestroy", self._params), ("nvjpegEncoderStateDestroy", self._state),
+            ("nvjpegDestroy", self._handle),
+        ):  # fmt: skip
+            if handle.value:
+                getattr(self._nvjpeg, name)(handle)
+        if self._buffer is not None:
+            self._buffer.close()
