@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import socket
 import struct
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 EXTENSION = "pinhole.connection"
 
@@ -19,12 +21,26 @@ BACKLOG = 512
 
 # Before a request can be refused it has to be read: not for ever, and not without end.
 MAX_HEAD_BYTES = 64 * 1024
+MAX_MESSAGE_BYTES = 4096  # of what a client sends over a WebSocket
 HEAD_DEADLINE_S = 10.0
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 class Connection(Protocol):
-    """Offered to the application as ``scope["extensions"]["pinhole.connection"]``."""
+    """Offered to the application as ``scope["extensions"]["pinhole.connection"]``. Event loop only."""
+
+    @property
+    def drained(self) -> bool:
+        """True if everything that was written is with the kernel."""
+
+    def on_drained(self, callback: Callable[[], None]) -> None:
+        """Call it whenever the kernel has taken the last byte of what it did not take at once."""
+
+    def write(self, chunks: Sequence[bytes]) -> None:
+        """Hand over part of the body, past the server: what the kernel takes goes in one call, the rest is not copied.
+
+        Does nothing on a connection that is closing.
+        """
 
     def abort(self) -> None:
         """Drop the connection and what it has not sent."""
@@ -47,6 +63,8 @@ class LiveProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)
+        self.drained = True
+        self.on_drained: Callable[[], None] = _nothing
         # A client that connects and says nothing is as idle as one between two requests.
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
@@ -93,13 +111,69 @@ class LiveProtocol(HttpToolsProtocol):
         if self.cycle is not None and self.cycle.scope is self.scope:
             self._connection.cycle = self.cycle
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.drained = False
 
-class _HttpConnection:
-    """One request's view of its connection; ``cycle`` is uvicorn's state of the response to it."""
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.drained = True
+        self.on_drained()
 
-    def __init__(self, protocol: LiveProtocol) -> None:
+
+class LiveWebSocketProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol with the extension above; what is written there are whole frames.
+
+    The transport is that of the request which asked for it, with its high-water mark.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.drained = True
+        self.on_drained: Callable[[], None] = _nothing
+
+    def handle_connect(self, event: Any) -> None:
+        super().handle_connect(event)
+        if hasattr(self, "scope"):  # else it was refused
+            extensions: dict[str, Any] = self.scope["extensions"]
+            extensions[EXTENSION] = _WebSocketConnection(self)
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True  # refused; else it is logged as an application's fault
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.drained = False
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.drained = True
+        self.on_drained()
+
+
+def _nothing() -> None:
+    pass
+
+
+class _Connection:
+    """What both kinds have in common."""
+
+    def __init__(self, protocol: LiveProtocol | LiveWebSocketProtocol) -> None:
         self._protocol = protocol
-        self.cycle: Any = None
+
+    @property
+    def drained(self) -> bool:
+        return self._protocol.drained
+
+    def on_drained(self, callback: Callable[[], None]) -> None:
+        self._protocol.on_drained = callback
+
+    def write(self, chunks: Sequence[bytes]) -> None:
+        transport = self._protocol.transport
+        if not transport.is_closing():
+            transport.writelines(chunks)
 
     def abort(self) -> None:
         transport = self._protocol.transport
@@ -107,6 +181,19 @@ class _HttpConnection:
             # Reset: nothing of what was not sent stays with the kernel.
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         transport.abort()
+
+
+class _HttpConnection(_Connection):
+    """One request's view of its connection; ``cycle`` is uvicorn's state of the response to it."""
+
+    def __init__(self, protocol: LiveProtocol) -> None:
+        super().__init__(protocol)
+        self.cycle: Any = None
+
+    def write(self, chunks: Sequence[bytes]) -> None:
+        if getattr(self.cycle, "chunked_encoding", False):
+            chunks = [b"%x\r\n" % sum(map(len, chunks)), *chunks, b"\r\n"]
+        super().write(chunks)
 
     def end_with_connection(self) -> None:
         # uvicorn has no switch for this. Without these attributes (another version) the response is chunked, which is
@@ -119,6 +206,20 @@ class _HttpConnection:
     def finished(self) -> None:
         if hasattr(self.cycle, "expected_content_length"):
             self.cycle.expected_content_length = 0
+
+
+class _WebSocketConnection(_Connection):
+    """A WebSocket's; frames delimit themselves."""
+
+    def write(self, chunks: Sequence[bytes]) -> None:
+        if not self._protocol.close_sent:  # type: ignore[union-attr]
+            super().write(chunks)
+
+    def end_with_connection(self) -> None:
+        pass
+
+    def finished(self) -> None:
+        pass
 
 
 def connection_of(scope: Scope) -> Connection | None:

@@ -57,18 +57,22 @@ def camera_json(
             "live": sum(count for kind, count in live.viewers.items() if kind != "snapshot"),
             "variants": live.variants,
             "sent": live.sent,
+            "sent_bytes": live.sent_bytes,
             "skipped": live.skipped,
             "cut_off": live.cut_off,
             "connections": [
                 {
-                    "kind": v.kind, "view": v.view, "quality": v.quality, "width": v.width, "fps": v.fps,
-                    "sent": v.sent, "repeated": v.repeated, "skipped": v.skipped,
+                    "name": v.name, "kind": v.kind, "view": v.view, "quality": v.quality, "width": v.width,
+                    "fps": v.fps, "paused": v.paused, "sent": v.sent, "sent_bytes": v.sent_bytes,
+                    "repeated": v.repeated, "skipped": v.skipped, "age_ms": milliseconds(v.age_ns),
+                    "bits_per_s": rounded(v.bits_per_s),
                 }
                 for v in live.connections
             ],
         },
         "links": {
             "stream": f"/cameras/{statistics.name}/stream",
+            "websocket": f"/cameras/{statistics.name}/ws",
             "snapshot": f"/cameras/{statistics.name}/snapshot",
             "chain": f"/api/v1/cameras/{statistics.name}/chain",
             "latency": f"/api/v1/cameras/{statistics.name}/latency",

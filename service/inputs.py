@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, ValidationError
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, HTTPConnection
 
 from service.problems import Problem, field_error, validation_error
 
@@ -26,7 +26,7 @@ class QueryModel(BaseModel):
 Q = TypeVar("Q", bound=QueryModel)
 
 
-def read_query(model: type[Q], request: Request, *, ignore: tuple[str, ...] = ()) -> Q:
+def read_query(model: type[Q], request: HTTPConnection, *, ignore: tuple[str, ...] = ()) -> Q:
     """The request's query parameters as ``model``. Cache busters (``_``, ``t``, all digits) and ``ignore`` are skipped.
 
     Raises:
@@ -55,7 +55,7 @@ def read_query(model: type[Q], request: Request, *, ignore: tuple[str, ...] = ()
 
 def allowed_by(model: type[BaseModel], field: str) -> str:
     """What a field takes, for people: ``integer, 1 to 100``."""
-    schema = _field_schemas(model).get(field, {})
+    schema = field_schemas(model).get(field, {})
     if "enum" in schema:
         return ", ".join(map(str, schema["enum"]))
     low, high = schema.get("minimum", schema.get("exclusiveMinimum")), schema.get("maximum")
@@ -68,14 +68,14 @@ def allowed_by(model: type[BaseModel], field: str) -> str:
 def query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
     """The model's fields as OpenAPI parameters."""
     parameters = []
-    for name, schema in _field_schemas(model).items():
+    for name, schema in field_schemas(model).items():
         plain = {key: value for key, value in schema.items() if key not in ("title", "description")}
         description = schema.get("description", "")
         parameters.append({"name": name, "in": "query", "required": False, "description": description, "schema": plain})
     return parameters
 
 
-def _field_schemas(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
+def field_schemas(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
     """Each field's JSON schema, with references and "or null" taken out: a parameter that is not given is absent."""
     whole = model.model_json_schema()
     found = {}

@@ -17,15 +17,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from kernels.errors import PinholeError, UnknownNameError
 from kernels.profiler import RANGES
-from service.feed import CameraFeeds, Feed, Render, Submit
-from service.picture import Picture, PictureSource, Variant
+from service.feed import CameraFeeds, Feed, LiveSource, Render, Submit
+from service.picture import Picture, Variant
+from service.sender import REPEAT_S, Sender
 from service.tally import Delivery, Encoding, LiveStatistics, LiveTally, ViewerStatistics
 
 log = logging.getLogger("pinhole.live")
 
 LINGER_S = 1.0  # a rendition is kept this long after its last viewer: snapshots of one frame are then one encoding
-REPEAT_S = 1.0  # a picture is sent again after this long, so that a client knows that the connection lives
-
+TICK_S = 0.1  # how often deadlines, repetitions and rates are looked after
+RATE_S = 1.0  # what bit rates are taken over
 
 _NUMBERS = itertools.count(1)  # of viewers
 
@@ -58,7 +59,7 @@ class Hub:
     """All viewers of all cameras. ``cameras`` gives the cameras there are now."""
 
     def __init__(
-        self, cameras: Callable[[], Mapping[str, PictureSource]], *, max_viewers: int = 100, max_variants: int = 32
+        self, cameras: Callable[[], Mapping[str, LiveSource]], *, max_viewers: int = 100, max_variants: int = 32
     ) -> None:
         self._cameras = cameras
         self._max_viewers = max_viewers
@@ -71,6 +72,8 @@ class Hub:
         self._idle.set()
         self._closing = False
         self._jobs: set[Future[Picture | None]] = set()  # being made, also those that nobody waits for any more
+        self._ticking: asyncio.TimerHandle | None = None
+        self._rated_at = 0.0
         cores = len(os.sched_getaffinity(0))
         # Stills that take long (PNG) have a thread of their own: they never delay a stream.
         self._live_pool = ThreadPoolExecutor(max(2, min(8, cores // 2)), "encode")
@@ -94,9 +97,46 @@ class Hub:
         feed.viewers.add(viewer)
         self._viewers.add(viewer)
         self._idle.clear()
+        if self._ticking is None:
+            loop = asyncio.get_running_loop()
+            self._rated_at = loop.time()
+            self._ticking = loop.call_later(TICK_S, self._tick)
         return viewer
 
-    def _feed(self, camera: PictureSource, variant: Variant) -> tuple[CameraFeeds, Feed]:
+    def move(self, viewer: Viewer, variant: Variant) -> None:
+        """Let ``viewer`` look at another variant, or again at its own after :meth:`park`; it keeps its place.
+
+        Raises:
+            As :meth:`open`; what it looked at before then stays.
+        """
+        cameras = self._cameras()
+        if variant.camera not in cameras:
+            raise UnknownNameError("camera", "camera", variant.camera, cameras)
+        feeds, feed = self._feed(cameras[variant.camera], variant)
+        feed.viewers.add(viewer)
+        if feed is not viewer.feed:
+            self.park(viewer)
+            viewer.feeds, viewer.feed = feeds, feed
+
+    def park(self, viewer: Viewer) -> None:
+        """Nothing is made for ``viewer`` until :meth:`move`; it keeps its place."""
+        viewer.feed.leave(viewer)
+        asyncio.get_running_loop().call_later(LINGER_S, self._drop_unused, viewer.feeds, LINGER_S)
+
+    def _tick(self) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        self._ticking = loop.call_later(TICK_S, self._tick) if self._viewers else None
+        since_s = now - self._rated_at
+        if since_s >= RATE_S:
+            self._rated_at = now
+        for viewer in list(self._viewers):
+            if since_s >= RATE_S:
+                viewer.rate(since_s)
+            if viewer.sender is not None:
+                viewer.sender.tick(now)
+
+    def _feed(self, camera: LiveSource, variant: Variant) -> tuple[CameraFeeds, Feed]:
         feeds = self._feeds.get(variant.camera)
         if feeds is not None and feeds.camera is not camera:  # that one was removed, and this one took its name
             for viewer in [v for feed in feeds.by_variant.values() for v in feed.viewers]:
@@ -118,8 +158,7 @@ class Hub:
     def release(self, viewer: Viewer) -> None:
         """See :meth:`Viewer.release`."""
         self._viewers.discard(viewer)
-        viewer.feed.leave(viewer)
-        asyncio.get_running_loop().call_later(LINGER_S, self._drop_unused, viewer.feeds, LINGER_S)
+        self.park(viewer)
         if not self._viewers:
             self._idle.set()
 
@@ -154,7 +193,7 @@ class Hub:
         for feeds in list(self._subscribed):
             self._drop_unused(feeds)
         for pool in (self._live_pool, self._still_pool):
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=False)  # what waits there is short, and gives back what it holds
         jobs = asyncio.gather(*(asyncio.wrap_future(job) for job in list(self._jobs)), return_exceptions=True)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(jobs, max(0.0, until - time.monotonic()))
@@ -179,7 +218,7 @@ class Hub:
         """What was counted of a camera's viewers; zeros where it never had one."""
         tally = self._tally(camera)
         feeds = self._feeds.get(camera)
-        viewers = [v for feed in (feeds.by_variant.values() if feeds else ()) for v in feed.viewers]
+        viewers = [v for v in self._viewers if v.feed.variant.camera == camera]
         kinds: dict[str, int] = {}
         for viewer in viewers:
             kinds[viewer.kind] = kinds.get(viewer.kind, 0) + 1
@@ -187,7 +226,7 @@ class Hub:
             encoded=dict(tally.encoded), encode_errors=tally.encode_errors,
             encode=tally.encode.snapshot(), deliver=tally.deliver.snapshot(),
             viewers=kinds, variants=len(feeds.by_variant) if feeds else 0,
-            sent=tally.sent, skipped=tally.skipped, cut_off=tally.cut_off,
+            sent=tally.sent, sent_bytes=tally.sent_bytes, skipped=tally.skipped, cut_off=tally.cut_off,
             connections=tuple(viewer.statistics() for viewer in viewers),
         )  # fmt: skip
 
@@ -210,7 +249,9 @@ class Viewer:
         self.name = f"{kind} {next(_NUMBERS)}"
         self.fps = fps
         self.on_abort: Callable[[], None] | None = None
+        self.sender: Sender | None = None  # where pictures go by themselves, not by :meth:`next`
         self.sent = 0
+        self.sent_bytes = 0
         self.repeated = 0
         self.skipped = 0
         self._hub = hub
@@ -218,11 +259,18 @@ class Viewer:
         self._stop: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._serial = 0
         self._sequence = -1
+        self._age_ns: int | None = None
+        self._bits_per_s: float | None = None
+        self._rated_bytes = 0
 
     @property
     def stopping(self) -> bool:
         """True once the stream should end."""
         return self._stop.done()
+
+    async def stopped(self) -> None:
+        """Wait until the stream should end."""
+        await asyncio.wait((self._stop,))
 
     async def next(self, timeout_s: float = REPEAT_S) -> Picture | None:
         """The newest picture, if it comes within the time and was not taken before; None otherwise."""
@@ -237,8 +285,10 @@ class Viewer:
             await asyncio.wait((self._stop,), timeout=seconds)
 
     def delivered(self, picture: Picture) -> None:
-        """Account for a picture that was just handed to the socket."""
+        """Account for a picture that the kernel has all of since just now."""
         tally = self.feed.tally
+        self.sent_bytes += len(picture.data)
+        tally.sent_bytes += len(picture.data)
         if picture.placeholder:
             return
         if picture.sequence <= self._sequence:
@@ -252,12 +302,20 @@ class Viewer:
         self.sent += 1
         tally.sent += 1
         delivered_ns = time.monotonic_ns()
+        self._age_ns = delivered_ns - picture.captured_ns
         tally.deliver.record(delivered_ns - picture.encoded_ns)
         RANGES.mark(self.feed.variant.camera, "deliver", picture.sequence, delivered_ns - picture.encoded_ns)
         tally.deliveries.add(Delivery(picture.sequence, self.name, picture.encoded_ns, delivered_ns))
 
+    def rate(self, seconds: float) -> None:
+        """Take the bit rate since the last call, ``seconds`` ago."""
+        self._bits_per_s = 8 * (self.sent_bytes - self._rated_bytes) / seconds
+        self._rated_bytes = self.sent_bytes
+
     def finish(self) -> None:
         """Ask the stream to end after what it is sending."""
+        if self.sender is not None:
+            self.sender.stop()
         if not self._stop.done():
             self._stop.set_result(None)
 
@@ -277,6 +335,7 @@ class Viewer:
     def statistics(self) -> ViewerStatistics:
         variant = self.feed.variant
         return ViewerStatistics(
-            kind=self.kind, view=variant.view.value, quality=variant.quality, width=variant.width, fps=self.fps,
-            sent=self.sent, repeated=self.repeated, skipped=self.skipped,
+            name=self.name, kind=self.kind, view=variant.view.value, quality=variant.quality, width=variant.width,
+            fps=self.fps, sent=self.sent, sent_bytes=self.sent_bytes, repeated=self.repeated, skipped=self.skipped,
+            age_ns=self._age_ns, bits_per_s=self._bits_per_s, paused=self not in self.feed.viewers,
         )  # fmt: skip

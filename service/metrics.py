@@ -97,6 +97,10 @@ class PinholeCollector(Collector):
             ((s.name, v.skipped) for s, v in cameras),
         )
         yield counter(
+            "viewer_sent_bytes", "Bytes of pictures handed to viewers' sockets.", (),
+            ((s.name, v.sent_bytes) for s, v in cameras),
+        )  # fmt: skip
+        yield counter(
             "viewers_cut_off", "Viewers that did not read in time.", (), ((s.name, v.cut_off) for s, v in cameras)
         )
         yield counter(
@@ -127,8 +131,16 @@ class PinholeCollector(Collector):
             (
                 (s.name, kind, count)
                 for s, live in cameras
-                for kind, count in ({"mjpeg": 0} | dict(live.viewers)).items()
+                for kind, count in ({"mjpeg": 0, "websocket": 0} | dict(live.viewers)).items()
                 if kind != "snapshot"
+            ),
+        )  # fmt: skip
+        yield gauge(
+            "viewer_age_seconds", "Age of the last frame that the worst-off viewer was sent, when it was.", ("camera",),
+            (
+                (s.name, max(ages) / 1e9)
+                for s, live in cameras
+                if (ages := [v.age_ns for v in live.connections if v.age_ns is not None and not v.paused])
             ),
         )  # fmt: skip
         yield gauge(

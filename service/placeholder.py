@@ -14,6 +14,7 @@ MIN_TEXT_WIDTH_PX = 96  # below that a text is no longer legible, and only the h
 
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _BACK, _HATCH, _TEXT, _HEAD = (40, 36, 32), (58, 52, 46), (215, 215, 215), (80, 170, 255)
+_STALE = (60, 80, 230)
 
 
 def draw_placeholder(camera: str, reason: str, size: tuple[int, int]) -> Pixels:
@@ -37,6 +38,23 @@ def draw_placeholder(camera: str, reason: str, size: tuple[int, int]) -> Pixels:
         cv2.putText(picture, text, (int(width * 0.05), y), _FONT, scale, colour, max(1, round(2 * scale)), cv2.LINE_AA)
         y += line_px
     return picture
+
+
+def mark_stale(data: bytes, reason: str) -> bytes:
+    """The JPEG ``data`` with a band across its lower edge that says it is not live; as it is where it is tiny."""
+    picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    if picture is None or picture.shape[1] < MIN_TEXT_WIDTH_PX:
+        return data
+    height, width = picture.shape[:2]
+    text = f"NOT LIVE: {printable(reason)}"
+    (text_px, letter_px), _ = cv2.getTextSize(text, _FONT, 1.0, 1)
+    scale = min(1.5, 0.9 * width / text_px)
+    line_px = int(letter_px * scale)
+    cv2.rectangle(picture, (0, height - 2 * line_px - 2), (width, height), _STALE, cv2.FILLED)
+    place = (int(width * 0.05), height - line_px // 2 - 2)
+    cv2.putText(picture, text, place, _FONT, scale, _BACK, max(1, round(2 * scale)), cv2.LINE_AA)
+    marked: bytes = cv2.imencode(".jpg", picture, (cv2.IMWRITE_JPEG_QUALITY, 90))[1].tobytes()
+    return marked
 
 
 def printable(text: str, limit: int = 300) -> str:

@@ -17,10 +17,13 @@ from pipeline.engine import Engine
 from pipeline.latency import LogHistogram
 from pipeline.sources import catalogue
 from service.app import create_app
+from service.inputs import field_schemas
 from service.metrics import PinholeCollector, Snapshot
+from service.queries import StreamQuery
 from service.routes.catalogue import op_catalogue
 from service.settings import Settings
 from service.tally import LiveStatistics
+from service.websocket import HEADER_MEANINGS
 
 COMMAND = "python -m service.reference"
 
@@ -35,6 +38,8 @@ def reference() -> str:
         "(wall clock of capture, seconds), `X-Frame-Sequence`, `X-Frame-Age-Ms`, `X-Chain-Version`, `X-Frame-Width`, "
         "`X-Frame-Height`; a picture that stands in for one carries `X-Pinhole-Placeholder` with the reason instead.",
         *_http(),
+        "### `WS /cameras/{camera}/ws`",
+        *_websocket(),
         "## Operations",
         "With formulas, their sources, and pictures: [kernels/ops/README.md](../kernels/ops/README.md).",
         *_catalogue(op_catalogue(), "kind"),
@@ -59,6 +64,24 @@ def _http() -> Iterator[str]:
                 bodies = [f"`{json.dumps(e['value'])}`" for e in content.get("examples", {}).values()]
                 if bodies:
                     yield f"Body: {' or '.join(bodies)}"
+
+
+def _websocket() -> Iterator[str]:
+    yield "The live picture, one binary message a frame; each second again while no newer one comes. No compression."
+    fields = field_schemas(StreamQuery)
+    yield _table((name, schema, schema.get("description", "")) for name, schema in fields.items())
+    yield (
+        "A message is the length of its header (4 bytes, unsigned, little endian), the header (a JSON object in UTF-8), "
+        "and the picture's bytes."
+    )
+    yield "\n".join(["| header | means |", "|---|---|", *(f"| `{k}` | {v} |" for k, v in HEADER_MEANINGS.items())])
+    yield (
+        'A client may send text messages, JSON objects: `{"pause": true}` (a hidden tab) gives the claim on the rendition '
+        'back and keeps the place until `{"pause": false}`; the parameters above change what comes from then on, null '
+        "meaning the default. Refused before it opens: 422, 404, 429, 503 with Retry-After. Close codes: 1001 the camera "
+        "was removed or the service stops, 1008 a message that is not understood, 1013 too many renditions; the reason "
+        "says which."
+    )
 
 
 def _catalogue(entries: list[dict[str, Any]], second: str) -> Iterator[str]:

@@ -20,11 +20,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from kernels.errors import InputError
-from service.connection import BACKLOG, LiveProtocol
+from service.connection import BACKLOG, MAX_MESSAGE_BYTES, LiveProtocol, LiveWebSocketProtocol
 
 log = logging.getLogger("pinhole.server")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+PING_S, PONG_S = 10.0, 10.0  # a WebSocket that is paused, and whose client is gone, has nothing else to show it by
 REQUESTS_GRACE_S = 0.4  # for requests under way at the end; then their connections are dropped
 REQUESTS_DEADLINE_S = 1  # then they are cancelled
 
@@ -48,9 +49,10 @@ class Server(uvicorn.Server):
         self._stop_viewers = stop_viewers
         self._started_at = started_at
         config = uvicorn.Config(
-            app, http=LiveProtocol, ws_per_message_deflate=False, lifespan="on", interface="asgi3", workers=1,
-            log_config=None, access_log=False, server_header=False, backlog=BACKLOG, timeout_keep_alive=20,
-            timeout_graceful_shutdown=REQUESTS_DEADLINE_S, proxy_headers=False,
+            app, http=LiveProtocol, ws=LiveWebSocketProtocol, ws_per_message_deflate=False,
+            ws_max_size=MAX_MESSAGE_BYTES, ws_ping_interval=PING_S, ws_ping_timeout=PONG_S,
+            lifespan="on", interface="asgi3", workers=1, log_config=None, access_log=False, server_header=False,
+            backlog=BACKLOG, timeout_keep_alive=20, timeout_graceful_shutdown=REQUESTS_DEADLINE_S, proxy_headers=False,
         )  # fmt: skip
         super().__init__(config)
         self.failure: BaseException | None = None
@@ -75,9 +77,9 @@ class Server(uvicorn.Server):
         for listener in sockets or []:
             listener.close()
         await self._stop_viewers()
-        # There is no WebSocket: what asked for one and was not refused yet would make uvicorn's shutdown fail.
+        # A WebSocket that was asked for and not answered yet would make uvicorn's shutdown fail.
         for connection in list(self.server_state.connections):
-            if not isinstance(connection, LiveProtocol):
+            if isinstance(connection, LiveWebSocketProtocol) and not connection.handshake_complete:
                 connection.transport.abort()
         await asyncio.sleep(0)
         ending = asyncio.get_running_loop().call_later(REQUESTS_GRACE_S, self._abort_connections)

@@ -36,16 +36,25 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class ViewerStatistics:
-    """One viewer at one moment. ``skipped`` are frames between two it was sent; with ``fps`` set, not counted."""
+    """One viewer at one moment. ``skipped`` are frames between two it was sent; with ``fps`` set, not counted.
 
+    ``age_ns`` is how old the last frame was when the kernel had all of it; ``bits_per_s`` is over the last second, the
+    pictures alone. None where there is none yet.
+    """
+
+    name: str
     kind: str
     view: str
     quality: int
     width: int | None
     fps: float | None
     sent: int
+    sent_bytes: int
     repeated: int
     skipped: int
+    age_ns: int | None
+    bits_per_s: float | None
+    paused: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,7 @@ class LiveStatistics:
     skipped: int
     cut_off: int
     connections: tuple[ViewerStatistics, ...] = ()
+    sent_bytes: int = 0
 
 
 class LiveTally:
@@ -73,6 +83,7 @@ class LiveTally:
         self.encode = LogHistogram()
         self.deliver = LogHistogram()
         self.sent = 0
+        self.sent_bytes = 0
         self.skipped = 0
         self.cut_off = 0
         self.encodings: Recent[Encoding] = Recent(MOST_ENCODINGS)

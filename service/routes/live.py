@@ -1,49 +1,24 @@
-"""``/cameras/{camera}/snapshot`` and ``…/stream``, and the short forms that other cameras' users know."""
+"""``/cameras/{camera}/snapshot``, ``…/stream`` and ``…/ws``, and the short forms that other cameras' users know."""
 
 from __future__ import annotations
 
-import time
-
-from fastapi import APIRouter, Request
-from pydantic import Field
+from fastapi import APIRouter, Request, WebSocket
 from starlette.responses import Response
 
 from kernels.errors import InputError
-from kernels.image import MAX_SIDE_PX
-from pipeline.encoders import all_encoders
-from pipeline.encoders.base import DEFAULT_QUALITY
-from pipeline.scaling import MIN_WIDTH_PX
-from pipeline.state import CameraState
 from service.context import Context, Shared
-from service.inputs import QueryModel, query_parameters, read_query
+from service.feed import stale_reason
+from service.inputs import query_parameters, read_query
 from service.mjpeg import MjpegResponse
-from service.picture import START_GRACE_S, Picture, Variant, View, no_picture_reason
+from service.picture import START_GRACE_S, View, no_picture_reason
 from service.problems import Problem
+from service.queries import SnapshotQuery, StreamQuery
 from service.routes import readable
+from service.websocket import LiveSocket
 
 router = APIRouter(tags=["live"])
 
 WAIT_S = 2 * START_GRACE_S  # for a picture; a camera that has none says why before that
-
-
-class LiveQuery(QueryModel):
-    view: View = Field(default=View.RESULT, description="What the chain made, or what the camera wrote.")
-    quality: int = Field(default=DEFAULT_QUALITY, ge=1, le=100, description="JPEG quality.")
-    width: int | None = Field(
-        default=None, ge=MIN_WIDTH_PX, le=MAX_SIDE_PX, description="Scale down to this many pixels; never up."
-    )
-
-
-class StreamQuery(LiveQuery):
-    fps: float | None = Field(default=None, ge=0.1, le=1000, description="At most this many frames a second.")
-
-
-class SnapshotQuery(LiveQuery):
-    format: str = Field(
-        default="jpg",
-        description="npy with view=source is the packed native planes.",
-        json_schema_extra={"enum": [encoder.format for encoder in all_encoders().values()]},
-    )
 
 
 @readable(
@@ -61,6 +36,18 @@ async def stream(camera: str, request: Request, shared: Shared) -> Response:
 )  # fmt: skip
 async def snapshot(camera: str, request: Request, shared: Shared) -> Response:
     return await snapshot_of(camera, read_query(SnapshotQuery, request), shared)
+
+
+@router.websocket("/cameras/{camera}/ws")
+async def live_socket(camera: str, socket: WebSocket) -> None:
+    shared: Context = socket.app.state.pinhole
+    try:
+        query = read_query(StreamQuery, socket)
+    except Problem as problem:
+        await problem.response()(socket.scope, socket.receive, socket.send)
+        return
+    deadline_s = shared.settings.limits.send_deadline_s
+    await LiveSocket(shared.hub, camera, query, deadline_s=deadline_s)(socket.scope, socket.receive, socket.send)
 
 
 @readable(
@@ -88,8 +75,9 @@ def first_camera(shared: Context) -> str:
 def stream_of(camera: str, query: StreamQuery, shared: Context) -> Response:
     """The stream that was asked for. Raises UnknownNameError."""
     shared.engine.get(camera)
-    variant = Variant.make(camera, view=query.view, quality=query.quality, width=query.width)
-    return MjpegResponse(shared.hub, variant, fps=query.fps, deadline_s=shared.settings.limits.send_deadline_s)
+    return MjpegResponse(
+        shared.hub, query.variant(camera), fps=query.fps, deadline_s=shared.settings.limits.send_deadline_s
+    )
 
 
 async def snapshot_of(camera: str, query: SnapshotQuery, shared: Context) -> Response:
@@ -103,8 +91,7 @@ async def snapshot_of(camera: str, query: SnapshotQuery, shared: Context) -> Res
     native = query.format == "npy" and query.view is View.SOURCE
     if native and query.width is not None:
         raise InputError("width", "native planes are not scaled", "none with format=npy and view=source")
-    variant = Variant.make(camera, view=query.view, format=query.format, quality=query.quality, width=query.width)
-    viewer = shared.hub.open(variant, "snapshot")
+    viewer = shared.hub.open(query.variant(camera, query.format), "snapshot")
     try:
         picture = await viewer.next(WAIT_S)
         error = viewer.feed.error
@@ -126,11 +113,3 @@ async def snapshot_of(camera: str, query: SnapshotQuery, shared: Context) -> Res
         headers["X-Pinhole-Stale"] = stale
     headers |= {"Cache-Control": "no-store", "Content-Type": picture.media_type}
     return Response(picture.data, headers=headers)
-
-
-def stale_reason(picture: Picture, stale_after_s: float, state: CameraState) -> str:
-    """Why the picture should not be taken for what is there now, or ""."""
-    if state is CameraState.ENDED:
-        return "ended"
-    age_s = (time.monotonic_ns() - picture.captured_ns) / 1e9
-    return f"older than {stale_after_s:g} s" if age_s > stale_after_s else ""

@@ -13,8 +13,9 @@ from starlette.responses import Response
 from service.context import Shared
 from service.inputs import QueryModel, read_query
 from service.problems import Problem, field_error
+from service.queries import SnapshotQuery, StreamQuery
 from service.routes import readable
-from service.routes.live import SnapshotQuery, StreamQuery, first_camera, snapshot_of, stream_of
+from service.routes.live import first_camera, snapshot_of, stream_of
 
 router = APIRouter(include_in_schema=False)
 

@@ -68,7 +68,7 @@ def test_b120_fifty_changes_a_second_from_four_threads_while_viewers_read() -> N
                 faults.append("a viewer was dropped")
 
         writers = [threading.Thread(target=change, args=(seed,)) for seed in range(4)]
-        readers = [threading.Thread(target=watch, args=(query,)) for query in ("", "?quality=95", "?width=176")]
+        readers = [threading.Thread(target=watch, args=(query,)) for query in ("", "?quality=95", "?width=160")]
         for thread in (*readers, *writers):
             thread.start()
         time.sleep(3.0)

@@ -14,7 +14,7 @@ from tests.helpers.inprocess import serving
 from tests.helpers.mjpeg import StreamClient
 from tests.helpers.server import SMALL_CARD, Server, serve
 
-QUERIES = ("", "?quality=40", "?width=176", "?width=64&quality=90", "?view=source")
+QUERIES = ("", "?quality=40", "?width=160", "?width=320&quality=90", "?view=source")
 
 
 def connect(server: Server, count: int = 20) -> list[StreamClient]:

@@ -317,10 +317,11 @@ def test_a_snapshot_is_the_frame_that_its_headers_say(served: Served) -> None:
 
 
 def test_a_snapshot_is_scaled_down_and_never_up(served: Served) -> None:
-    for width, expected in ((176, (64, 176, 3)), (351, (128, 351, 3)), (2000, (128, 352, 3))):
+    for width, expected in ((160, (58, 160, 3)), (320, (116, 320, 3)), (1920, (128, 352, 3))):
         reply = served.get(f"/cameras/one/snapshot?width={width}")
         assert decoded(reply.body).shape == expected
         assert int(reply.headers["x-frame-width"]) == expected[1]
+    assert_problem(served.get("/cameras/one/snapshot?width=200"), 422, "width", "160, 320, 480")
 
 
 def test_quality_changes_the_size(served: Served) -> None:
@@ -335,14 +336,14 @@ def test_source_as_npy_is_the_native_planes(served: Served) -> None:
     assert planes.shape == (352 * 128 * 3 // 2,)
     luma = planes[: 352 * 128].reshape(128, 352)
     assert read_codes(luma) == (int(reply.headers["x-frame-sequence"]),) * 2
-    assert_problem(served.get("/cameras/one/snapshot?format=npy&view=source&width=64"), 422, "width")
+    assert_problem(served.get("/cameras/one/snapshot?format=npy&view=source&width=160"), 422, "width")
 
 
 def test_the_short_forms_mean_the_first_camera(served: Served) -> None:
     for path in (
         "/snapshot",
         "/?action=snapshot",
-        "/snapshot?width=64",
+        "/snapshot?width=160",
         "/?action=snapshot&1699999999999",
         "/snapshot?_=1",
     ):

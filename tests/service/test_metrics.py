@@ -124,7 +124,7 @@ def test_buckets_count_what_was_recorded() -> None:
 
 
 @pytest.mark.leaks_allowed("the shared service makes its worker threads when needed; checked at its end")
-@pytest.mark.parametrize("path", ["/cameras/one/snapshot?quality=33", "/cameras/one/snapshot?quality=33&width=64"])
+@pytest.mark.parametrize("path", ["/cameras/one/snapshot?quality=33", "/cameras/one/snapshot?quality=33&width=160"])
 def test_b01_encoding_is_counted_and_viewers_are_not_snapshots(served: Served, path: str) -> None:
     before = served.metric("pinhole_frames_encoded_total", camera="one")
     served.get(path)
