@@ -21,6 +21,13 @@ export const ageText = (ms) => (ms === null ? "no frame yet" : ms < 1000 ? `${Ma
 
 export const dropped = (camera) => Object.values(camera.frames.dropped).reduce((sum, count) => sum + count, 0);
 
+// Scrolls the list, and not the page as the browser would.
+function reveal(link) {
+  const list = byId("cameras");
+  const top = link.offsetTop - list.offsetTop;
+  if (top < list.scrollTop || top + link.offsetHeight > list.scrollTop + list.clientHeight) list.scrollTop = top;
+}
+
 export class CameraList {
   #cards = new Map();
 
@@ -38,8 +45,11 @@ export class CameraList {
       setText(card.fps, camera.fps === null ? "– fps" : `${camera.fps.toFixed(1)} fps`);
       setText(card.age, camera.age_ms === null ? "no frame yet" : `${ageText(camera.age_ms)} old`);
       setText(card.drops, `${whole(dropped(camera))} drops`);
-      if (camera.name === current) card.link.setAttribute("aria-current", "true");
-      else card.link.removeAttribute("aria-current");
+      if (camera.name !== current) card.link.removeAttribute("aria-current");
+      else if (!card.link.hasAttribute("aria-current")) {
+        card.link.setAttribute("aria-current", "true");
+        reveal(card.link);
+      }
     }
   }
 

@@ -24,3 +24,21 @@ export function setBadge(element, level, text) {
   element.classList.toggle("bad", level === "bad");
   setText(element, text);
 }
+
+// What the user chose, kept for the next visit where the browser lets us.
+export function remember(name, value) {
+  try {
+    localStorage.setItem(`pinhole.${name}`, value);
+  } catch { /* for this visit only */ }
+}
+
+export function recall(name) {
+  try {
+    return localStorage.getItem(`pinhole.${name}`) ?? "";
+  } catch {
+    return "";
+  }
+}
+
+// A module when it is first needed. Browsers remember for ever that one could not be fetched: then under another name.
+export const load = (name) => import(`./${name}.js`).catch(() => import(`./${name}.js?${Date.now()}`));

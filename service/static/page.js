@@ -3,8 +3,9 @@ import { read } from "./api.js";
 import { CameraList, UNKNOWN, chosen, stateOf } from "./cameras.js";
 import { ChainEditor } from "./chain.js";
 import { ConfigurationText } from "./configuration.js";
-import { byId, setBadge, setText } from "./dom.js";
+import { byId, load, setBadge, setText } from "./dom.js";
 import { Facts } from "./facts.js";
+import { Keys } from "./keys.js";
 import { Latency } from "./latency.js";
 import { LivePicture } from "./picture.js";
 
@@ -19,8 +20,31 @@ const configuration = new ConfigurationText();
 let chain = null; // needs the catalogue of operations first
 let cameras = [];
 let state = null;
+let grid = null; // loaded when it is first wanted
+let last = ""; // the camera to come back to
 let reachable = true;
 let timer = 0;
+
+const GRID = "/grid"; // no camera's name has a slash
+
+async function turn() {
+  const all = chosen() === GRID && cameras.length > 0;
+  byId("grid").hidden = !all;
+  byId("cameras").hidden = all;
+  byId("turn").hidden = cameras.length < 2 && !all;
+  byId("turn").href = all ? `#${last}` : `#${GRID}`;
+  setText(byId("turn"), all ? "One camera" : "All cameras");
+  if (all) {
+    byId("main").hidden = true;
+    document.title = "All cameras · Pinhole";
+    picture.leave();
+    grid ??= new (await load("grid")).Grid();
+    if (chosen() === GRID) grid.show(cameras, state);
+  } else {
+    grid?.leave();
+  }
+  return all;
+}
 
 function show() {
   const current = cameras.find((camera) => camera.name === chosen()) ?? cameras[0];
@@ -31,11 +55,12 @@ function show() {
     byId("trouble").hidden = false;
     return null;
   }
+  last = current.name;
   document.title = `${current.name} · Pinhole`;
   setText(byId("name"), current.name);
   const { level, text } = stateOf(current);
   setBadge(byId("state"), level, text);
-  picture.show(current);
+  picture.show(current, state);
   chain.show(current.name, current.chain);
   facts.show(current, state);
   return current;
@@ -50,8 +75,11 @@ async function poll() {
     byId("trouble").hidden = true;
     const back = !reachable;
     reachable = true;
-    const current = show();
-    if (back) picture.restart();
+    const current = (await turn()) ? null : show();
+    if (back) {
+      picture.restart();
+      grid?.restart();
+    }
     if (current) await Promise.all([latency.update(current.name), configuration.update(cameras)]);
   } catch (error) {
     failed(error);
@@ -68,6 +96,7 @@ function failed(error) {
   } else {
     reachable = false;
     picture.unreachable();
+    grid?.unreachable();
     list.unreachable();
     setBadge(byId("state"), "bad", UNKNOWN);
     setText(byId("trouble"), error.status ? `The service refuses: ${error.message}` : "The service does not answer. Trying again.");
@@ -82,7 +111,34 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   byId("picture").focus();
 });
 addEventListener("hashchange", () => {
-  if (cameras.some((camera) => camera.name === chosen())) poll();
+  if (chosen() === GRID || cameras.some((camera) => camera.name === chosen())) poll();
 });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) poll(); });
+
+const all = () => !byId("grid").hidden;
+const one = (act) => () => { if (!all()) act(); };
+const view = (value) => one(() => document.querySelector(`input[name=view][value=${value}]`).click());
+
+function next({ shiftKey }) {
+  const at = cameras.findIndex((camera) => camera.name === last);
+  if (at >= 0) location.hash = cameras[(at + (shiftKey ? -1 : 1) + cameras.length) % cameras.length].name;
+}
+
+new Keys([
+  { key: "f", says: "full screen", act: () => (all() ? grid : picture).full() },
+  { key: "p", says: "freeze, or go on; also the space bar in the picture", act: one(() => picture.freeze()) },
+  { key: "s", says: "save the frame as shown", act: one(() => picture.snapshot()) },
+  { key: "r", says: "the result", act: view("result") },
+  { key: "o", says: "the source", act: view("source") },
+  { key: "b", says: "both, with a divider", act: view("split") },
+  { key: "+", also: "=", says: "zoom in", act: one(() => picture.zoom("in")) },
+  { key: "-", says: "zoom out", act: one(() => picture.zoom("out")) },
+  { key: "0", says: "fit the picture in", act: one(() => picture.zoom("fit")) },
+  { key: "1", says: "a pixel for a pixel", act: one(() => picture.zoom("actual")) },
+  { key: "n", says: "next camera; with Shift, the one before", act: next },
+  { key: "g", says: "all cameras, or one", act: () => { if (!byId("turn").hidden) byId("turn").click(); } },
+], () => {
+  picture.unfill();
+  grid?.unfill();
+});
 poll();

@@ -1,168 +1,292 @@
-// The live picture: Motion JPEG in an <img>, stopped while paused or out of sight, and honest about having none.
-import { problemOf } from "./api.js";
-import { byId, setBadge, setText } from "./dom.js";
+// The picture of one camera: live or frozen, result, source or both; honest about how old it is and how it comes.
+import { byId, load, make, setBadge, setText } from "./dom.js";
 import { SHOWS, ageText } from "./cameras.js";
+import { Painter, fit, widthFor } from "./frames.js";
+import { Stream, TRANSPORTS, choice } from "./stream.js";
 
-const RETRY_MS = 2000;
-const STEP_PX = 320; // windows of about the same size share one rendition
 const OLD_MS = 1000;
+const AGE_MS = 200; // between two looks at the age
+const SETTLE_MS = 400; // a window that is being resized
 
 export class LivePicture {
-  #image = byId("live");
-  #frozen = byId("frozen");
-  #camera = null;
-  #view = "result";
-  #width = 0;
-  #paused = false;
-  #retry = 0;
+  #screen = byId("screen");
+  #canvas = byId("live");
+  #painter = new Painter(this.#canvas, () => this.#drawn());
+  #stream;
+  #camera = null; // as the service last told it
+  #name = null;
+  #view = "result"; // or source, or split
+  #frozen = false;
+  #away = true; // another part of the page is shown
+  #playing = ""; // what is asked for, to know whether it is something else
   #settling = 0;
   #trouble = ""; // why the stream itself does not come
-  #age = null; // {ms, at}: what the service said and when
+  #unreachable = false;
+  #webrtc = false; // the service offers it
+  #widths = undefined;
+  #zoom = null;
+  #split = null;
 
   constructor() {
-    this.#image.addEventListener("error", () => this.#failed());
-    this.#image.addEventListener("load", () => this.#image.classList.remove("broken"));
+    this.#stream = new Stream(() => this.#ladder(), (frame) => this.#show(frame), (said) => this.#said(said));
     document.addEventListener("visibilitychange", () => this.#update());
-    new ResizeObserver(() => this.#resized()).observe(byId("screen"));
+    addEventListener("pagehide", () => this.#stop());
+    new ResizeObserver(() => this.#resized()).observe(this.#screen);
+    setInterval(() => { if (!this.#away && !document.hidden) this.#showAge(); }, AGE_MS);
     for (const radio of document.querySelectorAll("input[name=view]")) {
-      radio.addEventListener("change", () => {
-        this.#view = radio.value;
-        this.#change();
-      });
+      radio.addEventListener("change", () => this.#look(radio.value));
     }
-    byId("pause").addEventListener("click", () => this.#pause(!this.#paused));
+    const transport = byId("transport");
+    transport.value = choice.get();
+    transport.addEventListener("change", () => {
+      choice.set(transport.value);
+      this.#again();
+    });
+    byId("freeze").addEventListener("click", () => this.freeze());
+    byId("snapshot").addEventListener("click", () => this.snapshot());
+    byId("full").addEventListener("click", () => this.full());
+    for (const [id, act] of [["zoom-in", "in"], ["zoom-out", "out"], ["zoom-fit", "fit"]]) {
+      byId(id).addEventListener("click", () => this.zoom(act));
+    }
+    this.#screen.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
+    this.#screen.addEventListener("pointerdown", () => this.#loadZoom(), { once: true });
+    document.addEventListener("fullscreenchange", () => this.#filled(Boolean(document.fullscreenElement)));
   }
 
-  // What the service says of the chosen camera now.
-  show(camera) {
-    if (camera.name !== this.#camera) {
-      this.#camera = camera.name;
-      this.#image.alt = `Live picture of ${camera.name}`;
+  // What the service says of the chosen camera, and of itself, now.
+  show(camera, state) {
+    this.#camera = camera;
+    this.#unreachable = false;
+    this.#widths = state.widths ?? this.#widths;
+    this.#webrtc = Boolean(state.webrtc);
+    byId("transport").querySelector("[value=webrtc]").hidden = !this.#webrtc;
+    if (camera.name !== this.#name) {
+      this.#name = camera.name;
+      this.#canvas.setAttribute("aria-label", `Live picture of ${camera.name}`);
       this.#trouble = "";
-      this.#image.removeAttribute("src");
-      this.#frozen.width = 0; // another camera's picture
-      this.#change();
+      this.#clear();
+      this.#thaw();
     }
-    if (this.#image.naturalWidth > 0) {
-      this.#trouble = "";
-      this.#image.classList.remove("broken");
-    }
-    const size = (this.#view === "source" ? camera.source : camera.result) ?? camera.source;
-    if (size) byId("screen").style.aspectRatio = `${size.width} / ${size.height}`;
-    this.#age = camera.age_ms === null ? null : { ms: camera.age_ms, at: performance.now() };
-    const tooOld = Math.max(OLD_MS, 3000 / (camera.source?.nominal_fps || 30));
-    const ended = camera.state === "ended";
-    this.#showAge(tooOld, ended);
+    const size = this.#size();
+    if (size) this.#screen.style.aspectRatio = `${size.width} / ${size.height}`;
+    this.#away = false;
     // Its stream has a placeholder then, for those who see nothing else: here the message says the same, once.
-    byId("screen").classList.toggle("empty", camera.age_ms === null || !SHOWS.has(camera.state));
-    const reasons = camera.cause || (camera.ready ? "" : camera.reasons.join("; "));
-    this.#say(this.#trouble || (reasons && `${camera.state}: ${reasons}`) || (ended ? "The source has ended; this is its last frame." : ""));
+    this.#screen.classList.toggle("empty", !this.#frozen && (camera.age_ms === null || !SHOWS.has(camera.state)));
+    this.#update();
+    this.#showAge();
+  }
+
+  // Another part of the page is shown instead.
+  leave() {
+    this.#away = true;
+    this.#stop();
+    this.#playing = "";
   }
 
   // The service does not answer: the picture only gets older.
   unreachable() {
-    this.#showAge(OLD_MS, false);
-    this.#say("The service does not answer; this picture is not live.");
+    this.#unreachable = true;
+    this.#showAge();
   }
 
-  // It answers again: a stream that broke meanwhile does not come back by itself.
   restart() {
-    this.#play();
+    this.#stream.hurry();
+    this.#split?.hurry();
   }
 
-  #showAge(tooOld, ended) {
-    // What the service has is as old as it says, but it is not what is seen here.
-    if (this.#trouble || this.#paused) {
-      setBadge(byId("age"), this.#paused ? "warn" : "bad", this.#paused ? "paused" : "not shown");
-      return;
+  // The size of the whole picture in its own pixels, which may be more than are sent.
+  #size() {
+    return (this.#view === "source" ? this.#camera?.source : this.#camera?.result) ?? this.#camera?.source;
+  }
+
+  // Result, source or both beside each other: shown live, also where what was before was frozen.
+  async #look(view) {
+    const split = view === "split";
+    if (split && !this.#split) {
+      const { Split } = await load("split");
+      this.#split ??= new Split(this.#screen, () => this.#ladder(), (frame) => this.#painter.put(frame));
     }
-    if (this.#age === null) {
-      setBadge(byId("age"), "bad", "no frame yet");
-      return;
-    }
-    const ms = this.#age.ms + performance.now() - this.#age.at;
-    setBadge(byId("age"), ended ? "warn" : ms > tooOld ? "bad" : "good", `${ageText(ms)} old`);
-  }
-
-  #say(text) {
-    const shown = this.#paused ? "Paused" : text;
-    setText(byId("message"), shown);
-    byId("message").hidden = !shown;
-  }
-
-  // Another camera or view: shown live, also where the one before was paused.
-  #change() {
-    if (this.#paused) this.#pause(false);
-    else this.#play();
-  }
-
-  #pause(paused) {
-    if (paused === this.#paused) return;
-    this.#paused = paused;
-    setText(byId("pause"), paused ? "Play" : "Pause");
+    this.#view = view;
+    this.#split?.open(split);
+    this.#thaw();
     this.#update();
   }
 
-  #update() {
-    if (this.#paused || document.hidden) this.#stop();
-    else this.#play();
-    if (this.#paused) setBadge(byId("age"), "warn", "paused");
-    if (this.#paused) this.#say("");
-    else byId("message").hidden = true;
+  #thaw() {
+    if (this.#frozen) this.freeze();
   }
 
-  #wantedWidth() {
-    const pixels = byId("screen").clientWidth * Math.min(devicePixelRatio || 1, 2);
-    return Math.max(STEP_PX, Math.ceil(pixels / STEP_PX) * STEP_PX);
+  // Keep this picture and end the stream; or go on.
+  freeze() {
+    this.#frozen = !this.#frozen;
+    byId("freeze").setAttribute("aria-pressed", this.#frozen);
+    if (this.#frozen) {
+      this.#painter.hold();
+      this.#split?.hold();
+    }
+    this.#update();
+    this.#showAge();
+  }
+
+  #update() {
+    if (!this.#name || this.#away) return;
+    if (this.#frozen || document.hidden) this.#stop();
+    else if (this.#wanted() !== this.#playing) this.#play();
+  }
+
+  #again() {
+    this.#playing = "";
+    this.#update();
+  }
+
+  #wanted() {
+    const split = this.#view === "split";
+    return JSON.stringify({ camera: this.#name, view: split ? "result" : this.#view, width: this.#width(), split });
+  }
+
+  #width() {
+    const { width, height } = this.#size() ?? {};
+    if (!width) return widthFor(this.#screen.clientWidth, undefined, this.#widths);
+    return widthFor(width * fit(width, height, this.#screen) * (this.#zoom?.scale ?? 1), width, this.#widths);
   }
 
   #play() {
-    clearTimeout(this.#retry);
-    if (this.#camera === null || this.#paused || document.hidden) return;
-    this.#freeze(); // until the first picture of the new stream
-    this.#width = this.#wantedWidth();
-    this.#image.src = `${this.#path()}?view=${this.#view}&width=${this.#width}&_=${Date.now()}`;
+    this.#playing = this.#wanted();
+    const { split, ...want } = JSON.parse(this.#playing);
+    this.#stream.play({ ...want, video: byId("video") });
+    if (split) this.#split.play(want);
   }
 
-  // Without an address the browser ends the stream.
   #stop() {
-    clearTimeout(this.#retry);
-    this.#freeze();
-    this.#image.removeAttribute("src");
+    this.#playing = "";
+    this.#stream.stop();
+    this.#split?.stop();
   }
 
-  // The last picture stays on a canvas behind.
-  #freeze() {
-    const { naturalWidth: width, naturalHeight: height } = this.#image;
-    if (this.#image.hasAttribute("src") && width) {
-      Object.assign(this.#frozen, { width, height });
-      this.#frozen.getContext("2d").drawImage(this.#image, 0, 0);
-    }
+  #clear() {
+    this.#stop();
+    this.#painter.clear();
+    this.#split?.clear();
+    this.#zoom?.fit();
   }
 
-  #path() {
-    return `/cameras/${encodeURIComponent(this.#camera)}/stream`;
+  #ladder() {
+    const wanted = choice.get();
+    // Two views are compared frame by frame: only these say which frame is which.
+    const all = ["webrtc", "websocket", "mjpeg"].filter((name) => name !== "webrtc" || (this.#webrtc && this.#view !== "split"));
+    return all.includes(wanted) ? all.slice(all.indexOf(wanted)) : all;
+  }
+
+  #show(frame) {
+    if (this.#view === "split") this.#split.put("result", frame);
+    else this.#painter.put(frame);
+  }
+
+  #drawn() {
+    this.#trouble = "";
+    if (this.#painter.shown.placeholder) this.#screen.classList.add("empty");
+    this.#loadZoom();
+    this.#zoom?.look();
+  }
+
+  #said({ transport, why, trouble }) {
+    setText(byId("via"), TRANSPORTS[transport] + (why ? ` (${why})` : ""));
+    this.#trouble = trouble;
+    this.#showAge();
   }
 
   #resized() {
     clearTimeout(this.#settling);
-    this.#settling = setTimeout(() => { if (this.#wantedWidth() !== this.#width) this.#play(); }, 500);
+    this.#zoom?.resized();
+    this.#settling = setTimeout(() => this.#update(), SETTLE_MS);
   }
 
-  async #failed() {
-    if (!this.#image.hasAttribute("src")) return;
-    this.#image.classList.add("broken"); // the browser's own sign for it says nothing
-    const camera = this.#camera;
-    clearTimeout(this.#retry);
-    this.#retry = setTimeout(() => this.#play(), RETRY_MS);
-    const asking = new AbortController();
-    const answer = await fetch(this.#path(), { signal: asking.signal }).catch(() => null);
-    const trouble = answer && !answer.ok ? (await problemOf(answer)).message : "";
-    asking.abort(); // if it is a stream after all, it is not wanted here
-    if (camera === this.#camera) {
-      this.#trouble = trouble;
-      if (trouble) setBadge(byId("age"), "bad", "not shown");
-      this.#say(trouble || "The picture does not come; trying again.");
-    }
+  #showAge() {
+    const { state, cause, ready, reasons, source } = this.#camera ?? {};
+    const ms = this.#painter.ageMs;
+    const ended = state === "ended";
+    const tooOld = Math.max(OLD_MS, 3000 / (source?.nominal_fps || 30));
+    const old = ms !== null && ms > tooOld;
+    const shown = this.#painter.shown && !this.#screen.classList.contains("empty");
+    this.#screen.classList.toggle("old", shown && old && !ended && !this.#frozen);
+    if (this.#frozen) setBadge(byId("age"), "warn", ms === null ? "frozen" : `frozen, ${ageText(ms)} old`);
+    else if (!shown) setBadge(byId("age"), "bad", this.#trouble ? "not shown" : this.#camera?.age_ms == null ? "no frame yet" : "no picture");
+    else if (ms === null) setBadge(byId("age"), this.#unreachable ? "bad" : "good", this.#unreachable ? "not live" : "live");
+    else setBadge(byId("age"), ended ? "warn" : old || this.#unreachable ? "bad" : "good", `${ageText(ms)} old`);
+    const why = cause || (ready ? "" : reasons?.join("; "));
+    this.#say(this.#frozen ? this.#frozenText() : this.#unreachable ? "The service does not answer; this picture is not live."
+      : this.#trouble ? `${capital(this.#trouble)}; trying again.` : why ? `${state}: ${why}` : ended ? "The source has ended; this is its last frame." : "");
+  }
+
+  #frozenText() {
+    const { sequence, wallS } = this.#painter.shown ?? {};
+    if (sequence == null) return "Frozen";
+    return `Frozen: frame ${sequence}${wallS ? `, ${new Date(wallS * 1000).toISOString().slice(11, 23)} UTC` : ""}`;
+  }
+
+  #say(text) {
+    setText(byId("message"), text);
+    byId("message").hidden = !text;
+  }
+
+  // The frame as it is shown, without loss: what of it is sent at this size.
+  async snapshot() {
+    const { shown } = this.#painter;
+    if (!shown) return;
+    const view = this.#view === "result" ? "" : `-${this.#view}`;
+    const canvas = this.#view === "split" ? this.#split.joined(this.#canvas) : this.#canvas;
+    const picture = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
+    const link = make("a", { href: URL.createObjectURL(picture), download: `${this.#name}${view}-${shown.sequence ?? Date.now()}.png` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    this.#announce(`Saved ${link.download}`);
+  }
+
+  #announce(text) {
+    setText(byId("picture-said"), text);
+  }
+
+  full() {
+    const picture = byId("picture");
+    if (document.fullscreenElement) document.exitFullscreen();
+    else if (picture.requestFullscreen) picture.requestFullscreen().catch(() => this.#filled(true));
+    else this.#filled(!picture.classList.contains("full")); // telephones that have it for videos only
+  }
+
+  // True if it filled the window without being full screen, and does no more.
+  unfill() {
+    const filled = byId("picture").classList.contains("full");
+    this.#filled(false);
+    return filled;
+  }
+
+  #filled(full) {
+    byId("picture").classList.toggle("full", full);
+    byId("full").setAttribute("aria-pressed", full);
+  }
+
+  async #loadZoom() {
+    const { Zoom } = await load("zoom");
+    this.#zoom ??= new Zoom(this.#screen, {
+      size: () => this.#size() ?? this.#canvas,
+      source: (x) => (this.#view === "split" && this.#split.covers(x) ? byId("other") : null),
+      changed: () => this.#resized(),
+    });
+  }
+
+  // act: in, out, fit, or actual (a pixel of the picture is one of the page).
+  async zoom(act) {
+    await this.#loadZoom();
+    this.#zoom.act(act);
+  }
+
+  // The page scrolls over a picture that nobody has touched.
+  #wheel(event) {
+    const mine = event.ctrlKey || this.#zoom?.scale > 1 || document.activeElement === this.#screen || byId("picture").classList.contains("full");
+    if (!mine) return;
+    event.preventDefault();
+    this.#zoom?.wheel(event);
   }
 }
+
+const capital = (text) => text[0].toUpperCase() + text.slice(1);

@@ -1,10 +1,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.helpers.chromium import chromium
 from tests.helpers.server import Server, serve
+from tests.leaks import no_leaks
+
+if TYPE_CHECKING:  # not installed everywhere
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One for the module; asyncio is this thread's until it ends (see chromium)."""
+    with no_leaks(grace_s=5), chromium() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")
