@@ -90,11 +90,11 @@ export class Painter {
   }
 }
 
-const WIDTHS = [160, 320, 480, 640, 960, 1280, 1920, 2560, 3840];
+const WIDTHS_PX = [160, 320, 480, 640, 960, 1280, 1920, 2560, 3840];
 
-// The width to ask for: the smallest of the service's that has a pixel for each of the screen's; null is all there are.
-export function widthFor(shownPx, fullPx, widths = WIDTHS) {
-  const wanted = widths.find((width) => width >= shownPx * (devicePixelRatio || 1));
+// The width to ask for: the smallest of the service's fixed ones that has a pixel for each of the screen's; null is all there are.
+export function widthFor(shownPx, fullPx) {
+  const wanted = WIDTHS_PX.find((width) => width >= shownPx * (devicePixelRatio || 1));
   return wanted && !(wanted >= fullPx) ? wanted : null;
 }
 

@@ -9,7 +9,7 @@ const LOOK_MS = 500;
 const SETTLE_MS = 150; // of what only passes by while scrolling, nothing is asked
 const GAP_PX = 6; // as in page.css
 const PADDING_PX = 12;
-const MIN_TILE_PX = 200;
+const MIN_TILE_PX = 160;
 const MIN_NARROW_TILE_PX = 150;
 
 // One connection for each camera: Motion JPEG would take all that the browser has for a host.
@@ -28,7 +28,7 @@ class Tile {
   #trouble = "";
   #ask;
 
-  // ask: {widths(), answering(): whether the service does, said(text)}
+  // ask: {answering(): whether the service does, said(text)}
   constructor(name, ask) {
     this.#ask = ask;
     this.link = make("a", { className: "tile", href: `#${name}` }, this.#canvas, this.#why,
@@ -60,7 +60,7 @@ class Tile {
   #play() {
     const full = this.camera.result ?? this.camera.source;
     const shown = full ? Math.min(this.link.clientWidth, (this.link.clientHeight * full.width) / full.height) : this.link.clientWidth;
-    const width = widthFor(shown, full?.width, this.#ask.widths());
+    const width = widthFor(shown, full?.width);
     if (width === this.#width) return;
     this.#width = width;
     this.#stream.play({ camera: this.camera.name, view: "result", width });
@@ -101,7 +101,6 @@ export class Grid {
   #tiles = new Map();
   #open = false;
   #answering = true;
-  #widths = undefined;
   #via = "";
   #watcher = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) this.#tileOf(target)?.seen(this.#open && isIntersecting);
@@ -122,8 +121,7 @@ export class Grid {
     setInterval(() => this.#look(), LOOK_MS);
   }
 
-  show(cameras, state) {
-    this.#widths = state.widths ?? this.#widths;
+  show(cameras) {
     this.#answering = true;
     for (const [name, tile] of this.#tiles) {
       if (cameras.some((camera) => camera.name === name)) continue;
@@ -142,7 +140,7 @@ export class Grid {
   }
 
   #add(name) {
-    const tile = new Tile(name, { widths: () => this.#widths, answering: () => this.#answering, said: (text) => { this.#via = text; } });
+    const tile = new Tile(name, { answering: () => this.#answering, said: (text) => { this.#via = text; } });
     this.#tiles.set(name, tile);
     byId("tiles").append(tile.element);
     if (this.#open) this.#watcher.observe(tile.link);

@@ -39,7 +39,7 @@ async function turn() {
     document.title = "All cameras · Pinhole";
     picture.leave();
     grid ??= new (await load("grid")).Grid();
-    if (chosen() === GRID) grid.show(cameras, state);
+    if (chosen() === GRID) grid.show(cameras);
   } else {
     grid?.leave();
   }

@@ -23,7 +23,6 @@ export class LivePicture {
   #trouble = ""; // why the stream itself does not come
   #unreachable = false;
   #webrtc = false; // the service offers it
-  #widths = undefined;
   #zoom = null;
   #split = null;
 
@@ -57,7 +56,6 @@ export class LivePicture {
   show(camera, state) {
     this.#camera = camera;
     this.#unreachable = false;
-    this.#widths = state.widths ?? this.#widths;
     this.#webrtc = Boolean(state.webrtc);
     byId("transport").querySelector("[value=webrtc]").hidden = !this.#webrtc;
     if (camera.name !== this.#name) {
@@ -146,8 +144,8 @@ export class LivePicture {
 
   #width() {
     const { width, height } = this.#size() ?? {};
-    if (!width) return widthFor(this.#screen.clientWidth, undefined, this.#widths);
-    return widthFor(width * fit(width, height, this.#screen) * (this.#zoom?.scale ?? 1), width, this.#widths);
+    if (!width) return widthFor(this.#screen.clientWidth);
+    return widthFor(width * fit(width, height, this.#screen) * (this.#zoom?.scale ?? 1), width);
   }
 
   #play() {
@@ -191,6 +189,7 @@ export class LivePicture {
 
   #said({ transport, why, trouble }) {
     setText(byId("via"), TRANSPORTS[transport] + (why ? ` (${why})` : ""));
+    byId("via").title = choice.get() === transport ? "As chosen" : this.#webrtc ? "The best that works here" : "The best that works here; the service offers no WebRTC";
     this.#trouble = trouble;
     this.#showAge();
   }
@@ -232,7 +231,7 @@ export class LivePicture {
   // The frame as it is shown, without loss: what of it is sent at this size.
   async snapshot() {
     const { shown } = this.#painter;
-    if (!shown) return;
+    if (!shown || this.#screen.classList.contains("empty")) return;
     const view = this.#view === "result" ? "" : `-${this.#view}`;
     const canvas = this.#view === "split" ? this.#split.joined(this.#canvas) : this.#canvas;
     const picture = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));

@@ -26,6 +26,7 @@ from pipeline.sources import all_sources, make_source
 from service.config import load
 from service.config_schema import SECTIONS
 from service.describe import STAGES
+from service.queries import WIDTHS_PX
 from service.routes.configuration import configuration_yaml
 from service.settings import Settings
 from tests.helpers.inprocess import Served
@@ -435,6 +436,12 @@ def test_the_page_s_scripts_are_small_and_the_vendored_one_is_as_published() -> 
     for path in STATIC.glob("*.*"):
         if path.suffix in (".html", ".css", ".js"):
             assert "://" not in path.read_text(), f"{path.name} names another place"
+
+
+def test_the_page_asks_for_the_widths_that_are_made() -> None:
+    found = re.search(r"const WIDTHS_PX = (\[.*\]);", (STATIC / "frames.js").read_text(encoding="utf-8"))
+    assert found is not None
+    assert tuple(json.loads(found[1])) == WIDTHS_PX
 
 
 def imports(script: Path) -> list[str]:
