@@ -71,16 +71,16 @@ def _websocket() -> Iterator[str]:
     fields = field_schemas(StreamQuery)
     yield _table((name, schema, schema.get("description", "")) for name, schema in fields.items())
     yield (
-        "A message is the length of its header (4 bytes, unsigned, little endian), the header (a JSON object in UTF-8), "
-        "and the picture's bytes."
+        "A message is the length of its header (4 bytes, unsigned, little endian), the header (a JSON object in "
+        "UTF-8), and the picture's bytes."
     )
     yield "\n".join(["| header | means |", "|---|---|", *(f"| `{k}` | {v} |" for k, v in HEADER_MEANINGS.items())])
     yield (
-        'A client may send text messages, JSON objects: `{"pause": true}` (a hidden tab) gives the claim on the rendition '
-        'back and keeps the place until `{"pause": false}`; the parameters above change what comes from then on, null '
-        "meaning the default. Refused before it opens: 422, 404, 429, 503 with Retry-After. Close codes: 1001 the camera "
-        "was removed or the service stops, 1008 a message that is not understood, 1013 too many renditions; the reason "
-        "says which."
+        'A client may send text messages, JSON objects: `{"pause": true}` (a hidden tab) gives the claim on the '
+        'rendition back and keeps the place until `{"pause": false}`; the parameters above change what comes from '
+        "then on, null meaning the default. Refused before it opens: 422, 404, 429, 503 with Retry-After. Close codes: "
+        "1001 the camera was removed or the service stops, 1008 a message that is not understood, 1013 too many "
+        "renditions; the reason says which."
     )
 
 
