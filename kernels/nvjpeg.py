@@ -67,6 +67,19 @@ def absence() -> str | None:
     return None
 
 
+_new_bytes = ctypes.pythonapi.PyBytes_FromStringAndSize
+_new_bytes.restype, _new_bytes.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_ssize_t)
+_bytes_at = ctypes.pythonapi.PyBytes_AsString
+_bytes_at.restype, _bytes_at.argtypes = ctypes.c_void_p, (ctypes.py_object,)
+
+
+def _copied(address: ctypes.c_void_p, nbytes: int) -> bytes:
+    """As ctypes.string_at, but other threads run meanwhile: hundreds of kB into new pages take some 100 µs."""
+    made: bytes = _new_bytes(None, nbytes)
+    ctypes.memmove(_bytes_at(made), address, nbytes)
+    return made
+
+
 class JpegCoder:
     """Encodes one picture at a time, on the stream it is told. Not thread-safe; whoever calls has activated the device.
 
@@ -131,17 +144,15 @@ class JpegCoder:
             call, self._handle, self._state, self._params, ctypes.byref(image), means, spec.width, spec.height, on
         )
         # Asleep until it is done: the next call would wait for it with a core.
-        self._wait(stream)
-        self._length.value = buffer.nbytes
-        at = ctypes.c_void_p(buffer.array.ctypes.data)
-        self._call("nvjpegEncodeRetrieveBitstream", self._handle, self._state, at, ctypes.byref(self._length), on)
-        self._wait(stream)
-        return ctypes.string_at(at, self._length.value)
-
-    def _wait(self, stream: Any) -> None:
         with cuda_errors("cudaEventSynchronize"):
             self._done.record(stream)
             self._done.synchronize()
+        self._length.value = buffer.nbytes
+        at = ctypes.c_void_p(buffer.array.ctypes.data)
+        self._call("nvjpegEncodeRetrieveBitstream", self._handle, self._state, at, ctypes.byref(self._length), on)
+        with cuda_errors("cudaStreamSynchronize"):
+            stream.synchronize()
+        return _copied(at, self._length.value)
 
     def _set(self, quality: int, sampling: int, stream: ctypes.c_void_p) -> None:
         if quality != self._quality:
