@@ -27,8 +27,11 @@ let timer = 0;
 
 const GRID = "/grid"; // no camera's name has a slash
 
+// True if all cameras are shown, and not one.
 async function turn() {
-  const all = chosen() === GRID && cameras.length > 0;
+  const wanted = () => chosen() === GRID && cameras.length > 0;
+  if (wanted()) grid ??= new (await load("grid")).Grid();
+  const all = wanted();
   byId("grid").hidden = !all;
   byId("cameras").hidden = all;
   byId("turn").hidden = cameras.length < 2 && !all;
@@ -38,8 +41,7 @@ async function turn() {
     byId("main").hidden = true;
     document.title = "All cameras · Pinhole";
     picture.leave();
-    grid ??= new (await load("grid")).Grid();
-    if (chosen() === GRID) grid.show(cameras);
+    grid.show(cameras);
   } else {
     grid?.leave();
   }
