@@ -13,10 +13,10 @@ INSTALL = python=$(or $(PYTHON),$$(sh deploy/python.sh)) && \
 	{ command -v "$$python" >/dev/null || { echo "PYTHON=$$python is no program here" >&2; exit 1; }; } && $$python deploy/install.py --venv $(VENV)
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test setup setup-dev setup-bench programs check format bench clean
+.PHONY: help serve test test-v4l2 setup setup-dev setup-bench programs check format bench clean
 
 help:  ## say what there is
-	@sed -n 's/^\([a-z][a-z-]*\):.*##  *\(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z][a-z0-9-]*\):.*##  *\(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 	@echo "ARGS='...' is handed on: make serve ARGS='--port 9000 --chain \"testcard=gamma(gamma=2) | sobel\"'"
 	@echo "PYTHON=/path/to/python3 chooses the Python."
 
@@ -31,6 +31,9 @@ ifeq ($(strip $(ARGS)),)
 else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
+
+test-v4l2: setup-dev  ## run the tests of V4L2 against virtual cameras, in a virtual machine that is made on the way (Debian, root)
+	@tests/v4l2/run.sh $(ARGS)
 
 setup:  ## install alone: what serving needs, with CUDA if there is a GPU
 	@$(INSTALL) --cuda fit video

@@ -117,8 +117,11 @@ class CameraDevice:
         )
 
     def subscribe_source_change(self) -> bool:
-        """Hear of a change of size or format by the camera's side; False where the driver does not tell."""
-        return self.tries("SUBSCRIBE_EVENT", abi.SUBSCRIBE_EVENT, abi.EventSubscription(type=abi.EVENT_SOURCE_CHANGE))
+        """Hear of a change of size or format by the chosen input's side; False where the driver does not tell."""
+        number = ctypes.c_int32(0)
+        self.tries("G_INPUT", abi.G_INPUT, number)
+        wanted = abi.EventSubscription(type=abi.EVENT_SOURCE_CHANGE, id=number.value)
+        return self.tries("SUBSCRIBE_EVENT", abi.SUBSCRIBE_EVENT, wanted)
 
     def take_events(self) -> set[int]:
         """The types of events that are waiting."""
