@@ -5,7 +5,7 @@ import { Painter, fit, widthFor } from "./frames.js";
 import { Stream, TRANSPORTS, choice } from "./stream.js";
 
 const OLD_MS = 1000;
-const AGE_MS = 200; // between two looks at the age
+const AGE_MS = 400; // between two looks at the age
 const SETTLE_MS = 400; // a window that is being resized
 
 export class LivePicture {
