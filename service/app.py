@@ -8,9 +8,10 @@ from contextlib import asynccontextmanager
 
 import anyio.to_thread
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from pipeline.engine import Engine
-from service.auth import AccessRule
+from service.auth import AccessRule, origin_of
 from service.context import Context
 from service.limits import BodyLimit
 from service.live import Hub
@@ -23,6 +24,14 @@ from service.version import version
 log = logging.getLogger("pinhole.app")
 
 ENGINE_DEADLINE_S = 1.0
+
+# What pages of the origins that are allowed may send, and read of an answer.
+CORS_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+CORS_HEADERS = ("Authorization", "Content-Type")
+EXPOSED_HEADERS = (
+    "X-Timestamp", "X-Frame-Sequence", "X-Frame-Age-Ms", "X-Chain-Version", "X-Frame-Width", "X-Frame-Height",
+    "X-Pixel-Format", "X-Pinhole-Placeholder", "X-Pinhole-Stale", "Retry-After", "Location",
+)  # fmt: skip
 
 _RESOURCES = (page, health, metrics, state, configuration, catalogue, cameras, trace, profile, live)
 
@@ -66,7 +75,11 @@ def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -
     for router in (*(resource.router for resource in _RESOURCES), chain.make_router()):
         app.router.routes.extend(router.routes)
     app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes)
-    app.add_middleware(AccessRule, settings=settings)  # the last one added is the first to see a request
+    app.add_middleware(AccessRule, settings=settings)
+    app.add_middleware(  # the last one added is the first to see a request: browsers ask it without a token
+        CORSMiddleware, allow_origins=[origin_of(origin) for origin in settings.allow_origins], allow_credentials=True,
+        allow_methods=CORS_METHODS, allow_headers=CORS_HEADERS, expose_headers=EXPOSED_HEADERS, max_age=600,
+    )  # fmt: skip
     return app
 
 

@@ -39,7 +39,7 @@ class AccessRule:
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
         self._token = None if settings.token is None else Token(settings.token.get_secret_value())
-        self._origins = {_origin(origin) for origin in settings.allow_origins}
+        self._origins = {origin_of(origin) for origin in settings.allow_origins}
         name = socket.gethostname().lower()
         own = {"localhost", name, f"{name}.local", settings.host.lower().strip("[]")}
         self._hosts = own | {host.lower() for host in settings.allow_hosts}
@@ -77,8 +77,8 @@ class AccessRule:
         if origin is None:
             cross = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         else:
-            place = _origin(origin).partition("://")[2]
-            cross = (not place or place != host.lower()) and _origin(origin) not in self._origins
+            place = origin_of(origin).partition("://")[2]
+            cross = (not place or place != host.lower()) and origin_of(origin) not in self._origins
         if not cross:
             return None
         detail = f"{(origin or 'another site')[:100]!r} may not act here; start the service with --allow-origin"
@@ -135,7 +135,7 @@ def take_token(scope: Scope) -> str | None:
     return tokens[-1]
 
 
-def _origin(text: str) -> str:
+def origin_of(text: str) -> str:
     """An origin in the one form in which they are compared."""
     return text.strip().lower().rstrip("/")
 

@@ -65,7 +65,7 @@ def camera_json(
                     "name": v.name, "kind": v.kind, "view": v.view, "quality": v.quality, "width": v.width,
                     "fps": v.fps, "paused": v.paused, "sent": v.sent, "sent_bytes": v.sent_bytes,
                     "repeated": v.repeated, "skipped": v.skipped, "age_ms": milliseconds(v.age_ns),
-                    "bits_per_s": rounded(v.bits_per_s),
+                    "bits_per_s": rounded(v.bits_per_s), "frames_per_s": rounded(v.frames_per_s),
                 }
                 for v in live.connections
             ],

@@ -127,12 +127,15 @@ class Hub:
         loop = asyncio.get_running_loop()
         now = loop.time()
         self._ticking = loop.call_later(TICK_S, self._tick) if self._viewers else None
+        cameras = self._cameras()
         since_s = now - self._rated_at
         if since_s >= RATE_S:
             self._rated_at = now
         for viewer in list(self._viewers):
             if since_s >= RATE_S:
                 viewer.rate(since_s)
+            if cameras.get(viewer.feeds.camera.name) is not viewer.feeds.camera:
+                viewer.finish()  # it was removed
             if viewer.sender is not None:
                 viewer.sender.tick(now)
 
@@ -260,8 +263,10 @@ class Viewer:
         self._serial = 0
         self._sequence = -1
         self._age_ns: int | None = None
+        self.frames_per_s: float | None = None
+        self.asked: Mapping[str, object] = {}
         self._bits_per_s: float | None = None
-        self._rated_bytes = 0
+        self._rated = (0, 0)  # frames, bytes
 
     @property
     def stopping(self) -> bool:
@@ -308,9 +313,15 @@ class Viewer:
         tally.deliveries.add(Delivery(picture.sequence, self.name, picture.encoded_ns, delivered_ns))
 
     def rate(self, seconds: float) -> None:
-        """Take the bit rate since the last call, ``seconds`` ago."""
-        self._bits_per_s = 8 * (self.sent_bytes - self._rated_bytes) / seconds
-        self._rated_bytes = self.sent_bytes
+        """Take the rates since the last call, ``seconds`` ago."""
+        frames, nbytes = self._rated
+        self.frames_per_s = (self.sent - frames) / seconds
+        self._bits_per_s = 8 * (self.sent_bytes - nbytes) / seconds
+        self._rated = (self.sent, self.sent_bytes)
+
+    def missed_before(self, picture: Picture) -> int:
+        """How many frames lie between ``picture`` and the last that was sent."""
+        return max(0, picture.sequence - self._sequence - 1) if self._sequence >= 0 else 0
 
     def finish(self) -> None:
         """Ask the stream to end after what it is sending."""
@@ -337,5 +348,6 @@ class Viewer:
         return ViewerStatistics(
             name=self.name, kind=self.kind, view=variant.view.value, quality=variant.quality, width=variant.width,
             fps=self.fps, sent=self.sent, sent_bytes=self.sent_bytes, repeated=self.repeated, skipped=self.skipped,
-            age_ns=self._age_ns, bits_per_s=self._bits_per_s, paused=self not in self.feed.viewers,
+            age_ns=self._age_ns, bits_per_s=self._bits_per_s, frames_per_s=self.frames_per_s,
+            paused=self not in self.feed.viewers, asked=self.asked,
         )  # fmt: skip

@@ -135,6 +135,8 @@ def install_problem_handlers(app: FastAPI) -> None:
         elif error.status_code == 405:
             allowed = sorted(allowed_methods(app, request))
             headers["Allow"] = ", ".join(allowed)
+            if request.method == "OPTIONS":
+                return Response(status_code=204, headers={"Allow": ", ".join([*allowed, "OPTIONS"])})
             detail = f"{request.method} is not possible here; {', '.join(allowed)} is"
         return Problem(error.status_code, detail, headers=headers).response()
 

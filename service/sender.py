@@ -25,7 +25,8 @@ REPEAT_S = 1.0  # a picture is sent again after this long, so that a client know
 class Framing(Protocol):
     """How a picture stands on the wire. ``shared``: the same bytes for all who are sent it within a millisecond."""
 
-    shared: bool
+    @property
+    def shared(self) -> bool: ...
 
     def frame(self, viewer: Viewer, picture: Picture, stale: str, now_ns: int) -> Sequence[bytes]:
         """What is written for a picture, which is one of the pieces as it is; ``stale`` says why it is not live."""

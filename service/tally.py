@@ -38,8 +38,8 @@ class Delivery:
 class ViewerStatistics:
     """One viewer at one moment. ``skipped`` are frames between two it was sent; with ``fps`` set, not counted.
 
-    ``age_ns`` is how old the last frame was when the kernel had all of it; ``bits_per_s`` is over the last second, the
-    pictures alone. None where there is none yet.
+    ``age_ns`` is how old the last frame was when the kernel had all of it; rates are over the last second,
+    bits of the pictures alone. None where there is none yet. ``asked`` is what else the client asked for.
     """
 
     name: str
@@ -54,7 +54,9 @@ class ViewerStatistics:
     skipped: int
     age_ns: int | None
     bits_per_s: float | None
+    frames_per_s: float | None
     paused: bool
+    asked: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from service.feed import stale_reason
 from service.inputs import query_parameters, read_query
 from service.mjpeg import MjpegResponse
 from service.picture import START_GRACE_S, View, no_picture_reason
-from service.problems import Problem
+from service.problems import Json, Problem
 from service.queries import SnapshotQuery, StreamQuery
 from service.routes import readable
+from service.ustreamer import MjpegQuery, state_json
 from service.websocket import LiveSocket
 
 router = APIRouter(tags=["live"])
@@ -24,10 +25,10 @@ WAIT_S = 2 * START_GRACE_S  # for a picture; a camera that has none says why bef
 @readable(
     router, "/cameras/{camera}/stream",
     summary="The live picture as Motion JPEG; each second again while no newer one comes, as once the source has ended",
-    openapi_extra={"parameters": query_parameters(StreamQuery)},
+    openapi_extra={"parameters": query_parameters(MjpegQuery)},
 )  # fmt: skip
 async def stream(camera: str, request: Request, shared: Shared) -> Response:
-    return stream_of(camera, read_query(StreamQuery, request), shared)
+    return stream_of(camera, read_query(MjpegQuery, request), shared)
 
 
 @readable(
@@ -51,10 +52,10 @@ async def live_socket(camera: str, socket: WebSocket) -> None:
 
 
 @readable(
-    router, "/stream", summary="The first camera's stream", openapi_extra={"parameters": query_parameters(StreamQuery)}
+    router, "/stream", summary="The first camera's stream", openapi_extra={"parameters": query_parameters(MjpegQuery)}
 )
 async def first_stream(request: Request, shared: Shared) -> Response:
-    return stream_of(first_camera(shared), read_query(StreamQuery, request, ignore=("action",)), shared)
+    return stream_of(first_camera(shared), read_query(MjpegQuery, request, ignore=("action",)), shared)
 
 
 @readable(
@@ -65,6 +66,12 @@ async def first_snapshot(request: Request, shared: Shared) -> Response:
     return await snapshot_of(first_camera(shared), read_query(SnapshotQuery, request, ignore=("action",)), shared)
 
 
+@readable(router, "/state", summary="The first camera as ustreamer's /state shows one")
+async def ustreamer_state(shared: Shared) -> Response:
+    name = first_camera(shared)
+    return Json(state_json(shared.engine.get(name).statistics(), shared.hub.statistics(name)))
+
+
 def first_camera(shared: Context) -> str:
     """The name of the camera that was added first. Raises Problem where there is none."""
     for name in shared.engine.cameras:
@@ -72,7 +79,7 @@ def first_camera(shared: Context) -> str:
     raise Problem(404, "there is no camera")
 
 
-def stream_of(camera: str, query: StreamQuery, shared: Context) -> Response:
+def stream_of(camera: str, query: MjpegQuery, shared: Context) -> Response:
     """The stream that was asked for. Raises UnknownNameError."""
     shared.engine.get(camera)
     return MjpegResponse(

@@ -13,9 +13,10 @@ from starlette.responses import Response
 from service.context import Shared
 from service.inputs import QueryModel, read_query
 from service.problems import Problem, field_error
-from service.queries import SnapshotQuery, StreamQuery
+from service.queries import SnapshotQuery
 from service.routes import readable
 from service.routes.live import first_camera, snapshot_of, stream_of
+from service.ustreamer import MjpegQuery
 
 router = APIRouter(include_in_schema=False)
 
@@ -63,7 +64,7 @@ async def page(request: Request, shared: Shared) -> Response:
         read_query(QueryModel, request)
         return _file("index.html", request)
     if actions == ["stream"]:
-        return stream_of(first_camera(shared), read_query(StreamQuery, request, ignore=("action",)), shared)
+        return stream_of(first_camera(shared), read_query(MjpegQuery, request, ignore=("action",)), shared)
     if actions == ["snapshot"]:
         return await snapshot_of(first_camera(shared), read_query(SnapshotQuery, request, ignore=("action",)), shared)
     wrong = [field_error("action", f"{actions[0][:60]!r} is not an action", "stream, snapshot")]

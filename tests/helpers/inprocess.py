@@ -16,6 +16,7 @@ from pipeline.sources import make_source
 from service.app import create_app
 from service.connection import listen
 from service.context import Context
+from service.live import Hub
 from service.server import Server
 from service.settings import Settings
 from tests.helpers.server import Client
@@ -35,6 +36,14 @@ class Served(Client):
     @property
     def engine(self) -> Engine:
         return self.context.engine
+
+
+def start_workers(hub: Hub) -> None:
+    """Have all of the hub's threads run: one that a test happens to start would be something it leaves behind."""
+    for pool in (hub._live_pool, hub._still_pool):
+        together = threading.Barrier(pool._max_workers)
+        for _ in range(pool._max_workers):
+            pool.submit(together.wait, 10)
 
 
 @contextmanager
@@ -70,6 +79,7 @@ def serving(
     try:
         assert started.wait(20), "did not start"
         served = Served(urls[0], context, server)
+        start_workers(context.hub)
         if ready:
             served.until(lambda: served.get("/health/ready").status == 200, 20)
         yield served
