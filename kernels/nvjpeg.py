@@ -7,14 +7,17 @@ NVIDIA, "nvJPEG Encode"; the constants are those of nvjpeg.h.
 from __future__ import annotations
 
 import ctypes
+import queue
 import sys
+import threading
+import weakref
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels.device import WaitMode, cuda_errors
-from kernels.errors import DeviceFailedError, InputError, MemoryClosedError
+from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
 from kernels.formats import BGR8, GRAY8, I420
 from kernels.image import DeviceView, ImageSpec
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 CSS_420, CSS_GRAY = 2, 6
 INPUT_BGRI = 6
 FORMATS = (BGR8, GRAY8, I420)
+MOST_AT_ONCE = 4
 
 # nvjpegStatus_t
 _STATUS = {
@@ -118,8 +122,9 @@ class JpegCoder:
     def encode(self, picture: DeviceView, quality: int, stream: Any = None) -> bytes:
         """The picture as a JPEG, behind what is on ``stream`` (CuPy's; None: the coder's own); blocks until it is done.
 
-        ``picture``: BGR8, GRAY8 or I420 (BT.601 full range), in memory that the device reads. Allocates only for a size
-        that is larger than any before.
+        ``picture``: BGR8, GRAY8 or I420 (BT.601 full range), in memory that the device reads. nvJPEG refuses planes of
+        GRAY8 and I420 that are a multiple of 8 px wide and whose start or stride is not (measured, 13.3): packed ones
+        are right. Allocates only for a size that is larger than any before.
 
         Raises:
             InputError: another format; DeviceFailedError, OutOfMemoryError
@@ -197,3 +202,74 @@ class JpegCoder:
                 getattr(self._nvjpeg, name)(handle)
         if self._buffer is not None:
             self._buffer.close()
+
+
+class JpegCoders:
+    """A device's coders, for any number of threads: at most ``MOST_AT_ONCE`` pictures are encoded at one time.
+
+    More do not make more: nvJPEG's threads get into each other's way (measured: kernels/TUNING.md). The others sleep,
+    and take their turns. A coder is made when it is first needed.
+    """
+
+    def __init__(self, device: CudaDevice, most: int | None = None) -> None:
+        self._device = device
+        self._most = MOST_AT_ONCE if most is None else most
+        self._idle: queue.SimpleQueue[JpegCoder | None] = queue.SimpleQueue()
+        for _ in range(self._most):
+            self._idle.put(None)
+        self.users = 0  # counted by :func:`shared`
+
+    def encode(self, picture: DeviceView, quality: int, stream: Any = None) -> bytes:
+        """See :meth:`JpegCoder.encode`; blocks for a coder first. Raises also what making one raises."""
+        coder = self._idle.get()
+        try:
+            if coder is None:
+                coder = JpegCoder(self._device)
+            return coder.encode(picture, quality, stream)
+        except (DeviceFailedError, OutOfMemoryError):
+            if coder is not None:  # nothing is known of its state
+                coder.close()
+                coder = None
+            raise
+        finally:
+            self._idle.put(coder)
+
+    def close(self) -> None:
+        """Release all coders; blocks while one is in use."""
+        for _ in range(self._most):
+            if (coder := self._idle.get()) is not None:
+                coder.close()
+
+
+class SharedCoder:
+    """One user's claim on the coders of a device. One thread at a time."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+        self._open = True
+        with _lock:
+            self._coders = _coders.setdefault(device, JpegCoders(device))
+            self._coders.users += 1
+
+    def encode(self, picture: DeviceView, quality: int, stream: Any = None) -> bytes:
+        """See :meth:`JpegCoders.encode`."""
+        if not self._open:
+            raise MemoryClosedError("a JPEG coder was used after close()")
+        return self._coders.encode(picture, quality, stream)
+
+    def close(self) -> None:
+        """Give the claim up; the last one releases the coders. Idempotent."""
+        if not self._open:
+            return
+        self._open = False
+        with _lock:
+            self._coders.users -= 1
+            last = self._coders.users == 0
+            if last:
+                del _coders[self._device]
+        if last:
+            self._coders.close()
+
+
+_lock = threading.Lock()
+_coders: weakref.WeakKeyDictionary[CudaDevice, JpegCoders] = weakref.WeakKeyDictionary()

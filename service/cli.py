@@ -48,6 +48,8 @@ from service.version import version
 
 log = logging.getLogger("pinhole.serve")
 
+# A thread that computes in Python (the metrics of many cameras) would hold up each step of a frame by Python's 5 ms.
+SWITCH_INTERVAL_S = 0.0005
 LAST_THREADS_S = 0.3  # for threads that end by themselves
 
 CANNOT_RUN = 1
@@ -160,6 +162,7 @@ def run(effective: Effective, on_signal: OnSignal) -> None:
             f"cannot listen on {settings.host}:{settings.port}: {error.strerror}; {_listen_remedy(error)}"
         ) from None
     with listener:
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         device, reason = open_device(settings.memory)
         if settings.dump_cuda is not None:
             dump_cuda_of(device, settings.dump_cuda)

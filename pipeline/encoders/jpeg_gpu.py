@@ -25,4 +25,4 @@ class JpegGpu(DeviceEncoder):
     def open(self, device: Device) -> DeviceCoder:
         if not isinstance(device, CudaDevice):
             raise DeviceUnavailableError(f"{device.name} is not a GPU")
-        return nvjpeg.JpegCoder(device)
+        return nvjpeg.SharedCoder(device)

@@ -12,11 +12,12 @@ import simplejpeg
 
 from kernels.chain import parse_chain
 from kernels.device import MEMORY_STRATEGIES, CudaDevice, cuda_errors
+from kernels.errors import DeviceFailedError
 from kernels.formats import BGR8, FORMATS, GRAY8, I420, PixelFormat
 from kernels.image import DeviceView, ImageView, Pixels
 from kernels.memory import DeviceMemory
 from kernels.nvjpeg import FORMATS as ENCODED
-from kernels.nvjpeg import JpegCoder, absence
+from kernels.nvjpeg import JpegCoder, SharedCoder, absence
 from kernels.strategies import refusals
 from pipeline.camera import Camera, CameraConfig
 from pipeline.demand import Place
@@ -28,7 +29,7 @@ from tests.kernels.jpeg_pictures import as_bgr, psnr, smooth
 from tests.pipeline.fakes import until, until_processed
 
 pytestmark = pytest.mark.gpu
-SIZES = [(1, 1), (17, 19), (64, 48), (641, 479), (1366, 768), (1920, 1080), (3840, 2160)]
+SIZES = [(1, 1), (17, 19), (64, 48), (40, 50), (72, 33), (641, 479), (1366, 768), (1920, 1080), (3840, 2160)]
 
 
 @pytest.fixture
@@ -65,13 +66,13 @@ def by_the_cpu(view: ImageView, quality: int) -> Pixels:
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_pictures_are_as_good_as_the_cpus(device: CudaDevice, format: PixelFormat, size: tuple[int, int]) -> None:
     coder = JpegCoder(device)
-    view = smooth(format, *size, padding=7 if size[0] < 1000 else 0)
+    view = smooth(format, *size, padding=8 if size[0] < 1000 else 0)
     memory, picture = on_device(device, view)
     for quality in (40, 80, 95):
         shown = np.asarray(simplejpeg.decode_jpeg(coder.encode(picture, quality), "BGR"), np.uint8)
         exact = as_bgr(view)
         assert shown.shape == exact.shape
-        assert psnr(shown, exact) > psnr(by_the_cpu(view, quality), exact) - 1.5
+        assert psnr(shown, exact) > min(psnr(by_the_cpu(view, quality), exact), 60) - 1.5
     coder.close()
     memory.close()
 
@@ -91,7 +92,7 @@ def test_the_file_is_a_baseline_jpeg_of_420(device: CudaDevice) -> None:
 
 def test_one_coder_serves_sizes_and_qualities_by_turns(device: CudaDevice) -> None:
     coder = JpegCoder(device)
-    held = [(view, *on_device(device, view)) for view in (smooth(f, w, h) for f in ENCODED for w, h in SIZES[1:5])]
+    held = [(view, *on_device(device, view)) for view in (smooth(f, w, h) for f in ENCODED for w, h in SIZES[1:6])]
     for (view, _, picture), quality in zip(held * 2, itertools.cycle((90, 50, 75))):
         shown = np.asarray(simplejpeg.decode_jpeg(coder.encode(picture, quality), "BGR"), np.uint8)
         assert psnr(shown, as_bgr(view)) > 27
@@ -124,6 +125,41 @@ def test_many_threads_have_coders_of_their_own(device: CudaDevice) -> None:
     for thread in threads:
         thread.join()
     assert not errors
+
+
+def test_a_padded_plane_that_nvjpeg_does_not_take_is_an_error_and_no_crash(device: CudaDevice) -> None:
+    coder = JpegCoder(device)
+    memory, picture = on_device(device, smooth(GRAY8, 64, 48, padding=7))
+    with pytest.raises(DeviceFailedError, match="invalid parameter"):
+        coder.encode(picture, 80)
+    memory.close()
+    memory, picture = on_device(device, smooth(GRAY8, 64, 48))
+    assert coder.encode(picture, 80).startswith(b"\xff\xd8")
+    coder.close()
+    memory.close()
+
+
+def test_more_threads_than_coders_take_turns(device: CudaDevice) -> None:
+    clients = [SharedCoder(device) for _ in range(24)]
+    view = smooth(BGR8, 640, 480)
+    memory, picture = on_device(device, view)
+    made: list[bytes] = []
+
+    def work(client: SharedCoder) -> None:
+        device.activate()
+        for _ in range(20):
+            made.append(client.encode(picture, 80))
+
+    threads = [threading.Thread(target=work, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 24 * 20
+    assert len(set(made)) == 1
+    for client in clients:
+        client.close()
+    memory.close()
 
 
 def rendered(renderer: Renderer) -> Picture:

@@ -28,8 +28,9 @@ class FakeNvJpeg:
         self.fail: dict[str, int] = {}
         self.calls: list[str] = []
         self._made = 0
-        self._quality = self._sampling = -1
-        self._bitstream = b""
+        self._quality: dict[int, int] = {}  # by parameters
+        self._sampling: dict[int, int] = {}
+        self._bitstream: dict[int, bytes] = {}  # by state
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("nvjpeg"):
@@ -70,10 +71,10 @@ class FakeNvJpeg:
 
     def _set_quality(self, params: Any, quality: int, stream: Any) -> None:
         assert params.value in self.live
-        self._quality = quality
+        self._quality[params.value] = quality
 
     def _set_sampling(self, params: Any, sampling: int, stream: Any) -> None:
-        self._sampling = sampling
+        self._sampling[params.value] = sampling
 
     def _buffer_size(self, library: Any, params: Any, width: int, height: int, most: Any) -> None:
         most._obj.value = width * height * 3 + 2048
@@ -81,23 +82,26 @@ class FakeNvJpeg:
     def _encode_image(
         self, library: Any, state: Any, params: Any, image: Any, kind: int, w: int, h: int, on: Any
     ) -> None:
-        assert (kind, self._sampling) == (INPUT_BGRI, CSS_420)
+        assert (kind, self._sampling[params.value]) == (INPUT_BGRI, CSS_420)
         pixels = _plane(image._obj, 0, h, 3 * w).reshape(h, w, 3)
-        self._bitstream = simplejpeg.encode_jpeg(np.ascontiguousarray(pixels), self._quality, "BGR", "420")
+        self._bitstream[state.value] = simplejpeg.encode_jpeg(
+            np.ascontiguousarray(pixels), self._quality[params.value], "BGR", "420"
+        )
 
     def _encode_yuv(
         self, library: Any, state: Any, params: Any, image: Any, kind: int, w: int, h: int, on: Any
     ) -> None:
-        assert kind == self._sampling
-        luma = _plane(image._obj, 0, h, w)
+        assert kind == self._sampling[params.value]
+        luma, quality = _plane(image._obj, 0, h, w), self._quality[params.value]
         if kind == CSS_GRAY:
-            self._bitstream = simplejpeg.encode_jpeg(luma[:, :, None], self._quality, "GRAY", "Gray")
+            self._bitstream[state.value] = simplejpeg.encode_jpeg(luma[:, :, None], quality, "GRAY", "Gray")
             return
         assert kind == CSS_420
         chroma = [_plane(image._obj, i, (h + 1) // 2, (w + 1) // 2) for i in (1, 2)]
-        self._bitstream = simplejpeg.encode_jpeg_yuv_planes(luma, *chroma, quality=self._quality)
+        self._bitstream[state.value] = simplejpeg.encode_jpeg_yuv_planes(luma, *chroma, quality=quality)
 
     def _give(self, library: Any, state: Any, at: Any, length: Any, on: Any) -> None:
-        assert length._obj.value >= len(self._bitstream)
-        ctypes.memmove(at, self._bitstream, len(self._bitstream))
-        length._obj.value = len(self._bitstream)
+        made = self._bitstream[state.value]
+        assert length._obj.value >= len(made)
+        ctypes.memmove(at, made, len(made))
+        length._obj.value = len(made)

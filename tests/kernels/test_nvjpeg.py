@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from kernels import nvjpeg
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
 from kernels.formats import BGR8, GRAY8, I420, NV12, Matrix, PixelFormat, Range
 from kernels.image import DeviceView, ImageSpec, ImageView
-from kernels.nvjpeg import JpegCoder
+from kernels.nvjpeg import JpegCoder, SharedCoder
 from tests.kernels.emulator import EmulatedDevice, emulate
 from tests.kernels.fake_nvjpeg import FakeNvJpeg
 from tests.kernels.jpeg_pictures import as_bgr, psnr, smooth
@@ -149,6 +151,54 @@ def test_without_the_library_what_to_install_is_said(device: EmulatedDevice, mon
     assert "cuda12 or cuda13" in str(nvjpeg.absence())
     with pytest.raises(DeviceFailedError, match="nvJPEG is not installed"):
         JpegCoder(device)
+
+
+def test_no_more_than_so_many_encode_at_once_and_the_last_to_leave_releases_them(
+    device: EmulatedDevice, library: FakeNvJpeg, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients = [SharedCoder(device) for _ in range(12)]
+    view = smooth(BGR8, 64, 48)
+    picture = DeviceView(view.spec, view.address)
+    inside, most = [0], [0]
+    encode = JpegCoder.encode
+
+    def counted(self: JpegCoder, *arguments: object) -> bytes:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        time.sleep(0.005)
+        inside[0] -= 1
+        return encode(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(JpegCoder, "encode", counted)
+    threads = [threading.Thread(target=client.encode, args=(picture, 80)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 1 < most[0] <= nvjpeg.MOST_AT_ONCE
+    for client in clients[:-1]:
+        client.close()
+    assert library.live
+    assert clients[-1].encode(picture, 80).startswith(b"\xff\xd8")
+    clients[-1].close()
+    clients[-1].close()
+    assert not library.live
+    with pytest.raises(MemoryClosedError):
+        clients[0].encode(picture, 80)
+
+
+def test_a_coder_that_failed_is_made_anew(device: EmulatedDevice, library: FakeNvJpeg) -> None:
+    client = SharedCoder(device)
+    view = smooth(BGR8, 64, 48)
+    picture = DeviceView(view.spec, view.address)
+    for name in ("nvjpegCreateSimple", "nvjpegEncodeImage", "nvjpegEncodeRetrieveBitstream"):
+        for _ in range(2 * nvjpeg.MOST_AT_ONCE):  # no place is lost
+            library.fail[name] = 6
+            with pytest.raises(DeviceFailedError):
+                client.encode(picture, 80)
+        assert client.encode(picture, 80).startswith(b"\xff\xd8")
+    client.close()
+    assert not library.live
 
 
 def test_the_planes_of_i420_are_at_their_offsets() -> None:
