@@ -43,7 +43,6 @@ from pipeline.v4l2.unpack import Unpacker
 log = logging.getLogger("pinhole.source")
 
 FIRST_FRAME_S = 2.8  # below what a camera gives a read
-FEW_QUEUED = 2  # with fewer the driver may have none while one is handed on
 
 _MAX_FPS = 1000
 # What a driver answers to memory that it cannot write to.
@@ -341,13 +340,14 @@ class V4l2(Source):
             queue.queue_slot(slot.view.address, slot)
             raise fault
         other = self._acquire(slots)
-        if other is None and queue.queued < FEW_QUEUED:
+        if other is None:
             queue.queue_slot(slot.view.address, slot)
             return
         del self._held[id(slot)]
         slots.publish(slot, self._stamps.capture(taken, 0))
-        if other is not None:
-            queue.queue_slot(other.view.address, other)
+        queue.queue_slot(other.view.address, other)
+        if queue.queued < self.config.queue and (more := self._acquire(slots)) is not None:  # it began with fewer
+            queue.queue_slot(more.view.address, more)
 
     def _copy_out(self, slots: SlotProvider, taken: Dequeued) -> None:
         """Copy or decode a driver's buffer into a slot, and give it back to the driver in any case."""

@@ -183,31 +183,30 @@ class BufferQueue:
             stamp.tv_sec * 1_000_000_000 + stamp.tv_usec * 1000,
         )  # fmt: skip
 
-    def stop(self) -> list[Any]:
-        """End the capture; the owners of what the driver had, which it no longer writes to. Never raises RequestError.
+    def close(self) -> list[Any]:
+        """Stop, unmap, and give the buffers back; idempotent. The owners of what the driver had and writes no more.
 
-        A device that is gone does not answer: there only closing it ends what it does, so the caller closes it before
-        the owners' memory is used again.
+        A device that is gone does not answer: there only closing it ends what it does, so that is done here. Never
+        raises RequestError.
         """
+        answers = True
         if self.streaming or self._owners:
             self.streaming = False
             try:
                 self._device.call("STREAMOFF", abi.STREAMOFF, ctypes.c_int32(self._type))
             except RequestError:
-                self._device.close()
-        owners, self._owners = list(self._owners.values()), {}
-        return owners
-
-    def close(self) -> list[Any]:
-        """Stop, unmap, and give the buffers back to the driver; idempotent. The owners of what it had."""
-        owners = self.stop()
+                answers = False
         self.arrays = []
         maps, self._maps = self._maps, []
         for one in maps:
             for mapped in one:
                 with contextlib.suppress(BufferError):  # somebody still sees it: it goes with the last view
                     mapped.close()
-        with contextlib.suppress(RequestError):
-            self._device.call("REQBUFS", abi.REQBUFS, abi.RequestBuffers(0, self._type, self._memory))
+        if answers:
+            with contextlib.suppress(RequestError):
+                self._device.call("REQBUFS", abi.REQBUFS, abi.RequestBuffers(0, self._type, self._memory))
+        else:
+            self._device.close()
         self.count = 0
+        owners, self._owners = list(self._owners.values()), {}
         return owners

@@ -13,8 +13,10 @@ from kernels.device import HostDevice
 from kernels.errors import UnknownNameError
 from pipeline.camera import Camera, CameraConfig, CameraState
 from pipeline.sources.base import SourceError
+from pipeline.sources.v4l2 import V4l2
 from pipeline.v4l2.cameras import list_cameras
 from pipeline.v4l2.controls import read_controls, set_controls
+from tests.helpers.frames import Frames
 from tests.v4l2 import vivid
 
 pytestmark = pytest.mark.skipif(not vivid.IN_MACHINE, reason="no virtual cameras here; make test-v4l2 has them")
@@ -38,7 +40,7 @@ class TestLoop:
         picture = vivid.random_picture(NBYTES[code], seed=len(code) + NBYTES[code])
         with (
             vivid.playing(1, code, 1280, 720, picture, tmp_path),
-            vivid.Frames(f"v4l2:///dev/video0?input=1&size=1280x720&format={code}") as frames,
+            vivid.frames_of(f"v4l2:///dev/video0?input=1&size=1280x720&format={code}") as frames,
         ):
             frames.read_until(lambda: bool(frames.seen) and frames.seen[-1][0].tobytes() == picture)
             assert frames.source._in_slots
@@ -51,9 +53,9 @@ class TestLoop:
 ODD = [("GREY", 641, 479, 479), ("BGR3", 639, 361, 361), ("YUYV", 322, 239, 239), ("NV12", 640, 479, 478)]
 
 
-def both_ways(node: int, code: str, width: int, height: int, folder: Path) -> vivid.Frames:
+def both_ways(node: int, code: str, width: int, height: int, folder: Path) -> Frames[V4l2]:
     expected = vivid.picture_by_v4l2_ctl(node, code, width, height, folder)
-    frames = vivid.Frames(f"v4l2:///dev/video{node}?input=1&size={width}x{height}&format={code}")
+    frames = vivid.frames_of(f"v4l2:///dev/video{node}?input=1&size={width}x{height}&format={code}")
     with frames:
         for pixels, _ in frames.read(2):
             assert pixels.tobytes() == expected
@@ -76,7 +78,7 @@ class TestTwoCameras:
     def test_padded_rows_and_odd_sizes(self, tmp_path: Path) -> None:
         for code, width, height, taken in ODD:
             expected = vivid.picture_by_v4l2_ctl(0, code, width, taken, tmp_path)
-            with vivid.Frames(f"v4l2:///dev/video0?input=1&size={width}x{height}&format={code}") as frames:
+            with vivid.frames_of(f"v4l2:///dev/video0?input=1&size={width}x{height}&format={code}") as frames:
                 assert (frames.format.image.width, frames.format.image.height) == (width, taken)
                 assert frames.format.layout is not None
                 assert frames.format.layout.spec.strides[0] % 128 == 0
@@ -90,7 +92,7 @@ class TestTwoCameras:
             assert all(capture.copied_bytes == 0 for _, capture in frames.seen)
 
     def test_injected_errors_are_drops_or_a_reconnect(self) -> None:
-        with vivid.Frames("v4l2:///dev/video0?input=1&size=320x240&format=GREY") as frames:
+        with vivid.frames_of("v4l2:///dev/video0?input=1&size=320x240&format=GREY") as frames:
             frames.read(2)
             vivid.ctl(0, "-c", "inject_v4l2_buf_flag_error=1")
             frames.read_until(lambda: "corrupt" in frames.corrupt)
@@ -102,7 +104,7 @@ class TestTwoCameras:
                 frames.read(10)
 
     def test_another_signal_on_the_cable_is_another_format(self) -> None:
-        with vivid.Frames("v4l2:///dev/video0?input=1&format=GREY") as frames:
+        with vivid.frames_of("v4l2:///dev/video0?input=1&format=GREY") as frames:
             before = frames.format.image
             frames.read(2)
             timings = int(vivid.ctl(0, "--get-ctrl=dv_timings").split()[1])
@@ -113,7 +115,7 @@ class TestTwoCameras:
             vivid.ctl(0, "-c", "dv_timings_signal_mode=0")
 
     def test_controls_are_read_and_set_while_frames_come(self) -> None:
-        with vivid.Frames("v4l2:///dev/video0?input=1&size=64x48&format=GREY") as frames:
+        with vivid.frames_of("v4l2:///dev/video0?input=1&size=64x48&format=GREY") as frames:
             known = {control.name: control for control in read_controls("/dev/video0")}
             assert (known["brightness"].minimum, known["brightness"].maximum) == (128, 383)
             assert "75% Colorbar" in known["test_pattern"].allowed
@@ -184,4 +186,4 @@ def test_a_driver_that_takes_no_foreign_memory_is_copied_from_once(tmp_path: Pat
             assert all(c.copied_bytes == frames.format.image.pixel_bytes for _, c in frames.seen)
             assert "EINVAL" in frames.format.details["copies"]
         with pytest.raises(SourceError, match="io=userptr"):
-            vivid.Frames("v4l2:///dev/video0?input=1&size=320x240&format=GREY&io=userptr")
+            vivid.frames_of("v4l2:///dev/video0?input=1&size=320x240&format=GREY&io=userptr")

@@ -12,14 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels.device import HostDevice
-from kernels.image import Pixels
-from pipeline.frame import Capture
-from pipeline.lease import WriteLease
-from pipeline.ring import Ring
 from pipeline.sources import make_source
-from pipeline.sources.base import FormatChanged, FrameCorrupt, SourceFormat, WriteSlot
 from pipeline.sources.v4l2 import V4l2
+from tests.helpers.frames import Frames
 
 IN_MACHINE = bool(os.environ.get("PINHOLE_IN_MACHINE"))
 DRIVER = Path("/sys/bus/platform/drivers/vivid")
@@ -89,74 +84,11 @@ def playing(node: int, code: str, width: int, height: int, data: bytes, folder: 
         player.wait(10)
 
 
-class Frames:
-    """A source into slots of a real ring, without threads: each frame is looked at and let go."""
-
-    def __init__(self, uri: str) -> None:
-        source = make_source(uri)
-        assert isinstance(source, V4l2)
-        self.source = source
-        self.seen: list[tuple[Pixels, Capture]] = []
-        self.lost_frames = 0
-        self.corrupt: list[str] = []
-        self._ring: Ring | None = None
-        try:
-            self.format: SourceFormat = source.open()
-        except BaseException:
-            source.close()
-            raise
-        self._make_ring()
-
-    def _make_ring(self) -> None:
-        self.close_ring()
-        self._ring = Ring(HostDevice(), self.format.image, slots=4, layout=self.format.layout)
-
-    def close_ring(self) -> None:
-        if self._ring is not None:
-            assert self._ring.close(1), "a slot was not given back"
-
-    def acquire(self) -> WriteSlot | None:
-        assert self._ring is not None
-        return self._ring.acquire_write()
-
-    def publish(self, slot: WriteSlot, capture: Capture) -> None:
-        assert isinstance(slot, WriteLease)
-        self.seen.append((slot.view.packed(), capture))
-        slot.view.buffer.fill(0xAA)  # what is not written anew shows
-        slot.give_back()
-
-    def give_back(self, slot: WriteSlot, reason: str | None = None) -> None:
-        assert isinstance(slot, WriteLease)
-        slot.give_back()
-
-    def lost(self, reason: str, count: int = 1) -> None:
-        self.lost_frames += count
-
-    def read_until(self, enough: Callable[[], bool], most: int = 120) -> None:
-        for _ in range(most):
-            if enough():
-                return
-            try:
-                self.source.read(self)
-            except FrameCorrupt as error:
-                self.corrupt.append(error.reason)
-            except FormatChanged as error:
-                self.format = error.format
-                self._make_ring()
-        assert enough(), f"not within {most} reads: {len(self.seen)} frames, {self.corrupt}"
-
-    def read(self, count: int) -> list[tuple[Pixels, Capture]]:
-        """That many more frames."""
-        begin = len(self.seen)
-        self.read_until(lambda: len(self.seen) >= begin + count)
-        return self.seen[begin:]
-
-    def __enter__(self) -> Frames:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.source.close()
-        self.close_ring()
+def frames_of(uri: str) -> Frames[V4l2]:
+    """An open camera and a ring for it."""
+    source = make_source(uri)
+    assert isinstance(source, V4l2)
+    return Frames(source)
 
 
 def random_picture(nbytes: int, seed: int) -> bytes:
