@@ -76,10 +76,12 @@ def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -
         app.router.routes.extend(router.routes)
     app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes)
     app.add_middleware(AccessRule, settings=settings)
-    app.add_middleware(  # the last one added is the first to see a request: browsers ask it without a token
-        CORSMiddleware, allow_origins=[origin_of(origin) for origin in settings.allow_origins], allow_credentials=True,
-        allow_methods=CORS_METHODS, allow_headers=CORS_HEADERS, expose_headers=EXPOSED_HEADERS, max_age=600,
-    )  # fmt: skip
+    if settings.allow_origins:  # the last one added is the first to see a request: browsers ask it without a token
+        app.add_middleware(
+            CORSMiddleware, allow_origins=[origin_of(origin) for origin in settings.allow_origins],
+            allow_credentials=True, allow_methods=CORS_METHODS, allow_headers=CORS_HEADERS,
+            expose_headers=EXPOSED_HEADERS, max_age=600,
+        )  # fmt: skip
     return app
 
 

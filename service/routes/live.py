@@ -83,8 +83,10 @@ def stream_of(camera: str, query: MjpegQuery, shared: Context) -> Response:
     """The stream that was asked for. Raises UnknownNameError."""
     shared.engine.get(camera)
     return MjpegResponse(
-        shared.hub, query.variant(camera), fps=query.fps, deadline_s=shared.settings.limits.send_deadline_s
-    )
+        shared.hub, query.variant(camera), fps=query.fps, framing=query.framing,
+        deadline_s=shared.settings.limits.send_deadline_s,
+        asked=query.model_dump(include={"extra_headers", "advance_headers", "dual_final_frames", "key"}),
+    )  # fmt: skip
 
 
 async def snapshot_of(camera: str, query: SnapshotQuery, shared: Context) -> Response:
