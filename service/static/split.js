@@ -5,9 +5,10 @@ import { Stream } from "./stream.js";
 
 const WAITING = 4; // frames of one view that may wait for the other's
 
-// Pictures of two views that belong together. Where no two do, as with a slow view, each shows its newest.
+// Pictures of two views that belong together, also where one comes later than the other. What finds none among as many
+// as may wait, as with a view that is slow or gone, is shown alone.
 export class Pairs {
-  #queues = { result: [], source: [] };
+  #queues = { result: [], source: [] }; // in the order of their numbers
   #show;
 
   // show({result, source}) owns the images; one may be missing.
@@ -16,21 +17,19 @@ export class Pairs {
   }
 
   put(view, frame) {
-    const { result, source } = this.#queues;
-    const queue = this.#queues[view];
-    const other = view === "result" ? source : result;
-    queue.push(frame);
-    const match = other.findLastIndex(({ sequence }) => sequence === frame.sequence);
-    if (match >= 0 && frame.sequence !== null) {
-      const found = other[match];
-      other.splice(match, 1);
-      queue.pop();
-      this.clear();
-      this.#show({ [view]: frame, [view === "result" ? "source" : "result"]: found });
-    } else if (queue.length > WAITING) {
-      const newest = { result: result.pop(), source: source.pop() };
-      this.clear();
-      this.#show(newest);
+    const other = view === "result" ? "source" : "result";
+    const mine = this.#queues[view];
+    const theirs = this.#queues[other];
+    const match = theirs.findIndex(({ sequence }) => sequence === frame.sequence);
+    if (match >= 0) {
+      const found = theirs[match];
+      for (const older of [...mine.splice(0), ...theirs.splice(0, match + 1)]) if (older !== found) free(older);
+      this.#show({ [view]: frame, [other]: found });
+    } else if (frame.sequence === null) {
+      this.#show({ [view]: frame }); // a placeholder
+    } else {
+      mine.push(frame);
+      if (mine.length > WAITING) this.#show({ [view]: mine.shift() });
     }
   }
 

@@ -650,11 +650,11 @@ def test_a_service_that_is_gone_is_said_and_comes_back(browser: Browser) -> None
         expect(page.locator("#age")).to_have_class(re.compile("good"))
         assert server.end(signal.SIGTERM)[0] == 0
         expect(page.locator("#trouble")).to_contain_text("does not answer")
-        expect(page.locator("#age")).to_have_class(re.compile("bad"))
+        expect(page.locator("#age")).to_have_class(re.compile(r"\bbad\b"))
         expect(page.locator("#message")).to_contain_text("not live")
         for badge in (page.locator("#state"), page.locator("#cameras .badge")):
             expect(badge).to_have_text("no answer")
-            expect(badge).to_have_class(re.compile("bad"))
+            expect(badge).to_have_class(re.compile(r"\bbad\b"))
         expect(page.locator("#cameras")).to_contain_text("– fps")
         with serve(*camera, port=port):
             expect(page.locator("#trouble")).to_be_hidden()
@@ -676,7 +676,7 @@ def test_a_camera_without_a_picture_says_why(browser: Browser) -> None:
         opened(browser, served.url) as page,
     ):
         assert block.entered.wait(10)
-        expect(page.locator("#age")).to_have_class(re.compile("bad"))
+        expect(page.locator("#age")).to_have_class(re.compile(r"\bbad\b"))
         expect(page.locator("#message")).to_be_visible()
         expect(page.locator("#message")).to_contain_text(re.compile("reconnecting|running"))
         # A fresh source takes over, and the page follows without being asked.

@@ -143,6 +143,36 @@ def test_source_and_result_are_the_same_frame_on_both_sides_of_a_divider(
         until(lambda: viewers(service) == {"card": 1}, "the other stream's end")
 
 
+def test_views_that_come_late_are_still_paired_and_one_that_is_gone_holds_nothing_up(
+    browser: Browser, service: Server
+) -> None:
+    with opened(browser, service.url) as page:
+        shown, kept = page.evaluate(
+            """async () => {
+                const { Pairs } = await import("/static/split.js");
+                const shown = [], alive = new Set();
+                const pairs = new Pairs(({ result, source }) => {
+                    shown.push([result?.sequence ?? null, source?.sequence ?? null]);
+                    for (const frame of [result, source]) frame?.image.close();
+                });
+                const put = (view, sequence) => {
+                    const image = { close: () => alive.delete(image) };
+                    alive.add(image);
+                    pairs.put(view, { sequence, image });
+                };
+                for (const n of [1, 2]) put("result", n);
+                for (const n of [1, 2, 3, 4, 5]) { put("source", n); put("result", n + 2); }
+                put("source", 7);
+                put("result", null);
+                for (const n of [8, 9, 10, 11, 12, 13]) put("source", n);
+                pairs.clear();
+                return [shown, alive.size];
+            }"""
+        )
+    assert shown == [*([n, n] for n in (1, 2, 3, 4, 5, 7)), [None, None], [None, 8], [None, 9]]
+    assert kept == 0, "each was shown or freed"
+
+
 def test_close_up_each_pixel_is_a_square_with_its_place_and_value(browser: Browser, service: Server) -> None:
     with opened(browser, service.url, width=420) as page:
         assert picture_width(page) == 480, "enough for the window"
@@ -240,13 +270,13 @@ def test_a_picture_that_gets_old_turns_red_by_itself(browser: Browser) -> None:
     ):
         assert block.entered.wait(10)
         age = page.locator("#age")
-        expect(age).to_have_class(re.compile("bad"))
+        expect(age).to_have_class(re.compile(r"\bbad\b"))
         expect(age).to_have_text(re.compile(r"^\d+\.\d s old$"))
-        expect(page.locator("#screen")).to_have_class(re.compile("old"))
+        expect(page.locator("#screen")).to_have_class(re.compile(r"\bold\b"))
         expect(page.locator("#state")).to_have_text("running")  # as far as the service knows
         block.release.set()
         expect(age).to_have_class(re.compile("good"))
-        expect(page.locator("#screen")).not_to_have_class(re.compile("old"))
+        expect(page.locator("#screen")).not_to_have_class(re.compile(r"\bold\b"))
 
 
 @pytest.mark.parametrize("upgrades", ["refused", "swallowed"])
