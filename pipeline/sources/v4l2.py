@@ -131,6 +131,7 @@ class V4l2(Source):
         self._seen: frozenset[tuple[str, int]] = frozenset()
         self._agreed: Negotiated | None = None
         self._layout: Layout | None = None
+        self._needed: tuple[int, ...] = ()  # bytes of each memory that a whole picture has; none for JPEG
         self._unpack: Unpacker | None = None
         self._buf_type = abi.CAPTURE
         self._fps: float | None = None
@@ -197,6 +198,7 @@ class V4l2(Source):
     def _make_queue(self, device: CameraDevice, agreed: Negotiated) -> None:
         self._unpack = None
         self._layout = None if agreed.decoded else layout_of(agreed)
+        self._needed = () if self._layout is None else self._layout.needed_bytes
         offsets = (0,) if self._layout is None else self._layout.offsets
         self._in_slots = self._in_slots and not agreed.decoded and self.config.io != "mmap"
         if agreed.decoded:
@@ -383,11 +385,8 @@ class V4l2(Source):
             slots.lost("driver", gap)
         if taken.damaged:
             return FrameCorrupt("corrupt", "the driver marks the frame as damaged")
-        if self._layout is None:
-            return None
-        for memory, used in enumerate(taken.used):
-            if used < self._layout.needed_bytes[memory]:
-                needed = self._layout.needed_bytes[memory]
+        for used, needed in zip(taken.used, self._needed, strict=False):
+            if used < needed:
                 return FrameCorrupt("short", f"a frame of {used} bytes where {needed} belong to the picture")
         return None
 
