@@ -155,6 +155,9 @@ def test_b79_b81_a_websocket_follows_the_same_rule(guarded: Served, served: Serv
     refused = (403,) if importlib.util.find_spec("websockets") else (403, 404)  # else the handshake is a plain GET
     assert handshake(served, Origin="http://evil.test") in refused
     assert handshake(served, Host="evil.test") == 403
+    assert handshake(guarded, **bearer()) == 101
+    assert handshake(guarded, **bearer(), Origin="http://evil.test") == 403, "the token is no leave for other pages"
+    assert handshake(served, Origin=served.url) == 101
 
 
 def messages_of(app: Any, scope: dict[str, Any]) -> list[dict[str, Any]]:
