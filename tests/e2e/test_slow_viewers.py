@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 import time
@@ -17,6 +18,25 @@ from tests.helpers.inprocess import serving
 from tests.helpers.mjpeg import Part, StreamClient
 from tests.helpers.sequence_code import read_codes
 from tests.helpers.server import SMALL_CARD, Server, serve
+from tests.helpers.websocket import received, reset, silent_viewer, watching
+
+
+def crash(port: int, count: int, done: threading.Event) -> None:
+    """Viewers of each kind that come and go at once, some in the middle of a picture."""
+    try:
+        for number in range(count):
+            if number % 2:
+                viewer = silent_viewer(port, "/cameras/big/ws?width=320")
+                if number % 4 == 1:
+                    viewer.recv(1000)
+                reset(viewer)
+            else:
+                client = StreamClient(port, "/stream?width=320")
+                if number % 4 == 2:
+                    client.head()
+                client.reset()
+    finally:
+        done.set()
 
 
 @pytest.fixture(scope="module")
@@ -26,18 +46,27 @@ def large() -> Iterator[Server]:
         yield server
 
 
-def test_b01_a_hundred_viewers_that_crash_leave_nothing(large: Server) -> None:
+def test_b01_five_hundred_viewers_that_crash_leave_nothing_and_another_one_notices_nothing(large: Server) -> None:
     process = psutil.Process(large.process.pid)
     for _ in range(10):
         StreamClient(large.port, "/stream").reset()
+        reset(silent_viewer(large.port, "/cameras/big/ws"))
     large.until(lambda: large.metric("pinhole_viewers") == 0)
     time.sleep(0.3)
     threads, descriptors = process.num_threads(), process.num_fds()
-    for number in range(100):
-        client = StreamClient(large.port, "/stream?width=320")
-        if number % 2:
-            client.head()
-        client.reset()
+    done = threading.Event()
+    crashing = threading.Thread(target=crash, args=(large.port, 500, done))
+    with StreamClient(large.port, "/stream?width=320") as client:
+        parts = client.parts()
+        next(parts)
+        crashing.start()
+        seen = [int(next(parts).headers["x-frame-sequence"]) for _ in range(60)]
+        while not done.is_set():
+            seen.append(int(next(parts).headers["x-frame-sequence"]))
+        crashing.join()
+        large.until(lambda: large.metric("pinhole_viewers") == 1)
+    # In periods of the camera, by its own count: whatever else the machine does, the clock has no part in it.
+    assert np.percentile(np.diff(seen), 99) <= 2, np.diff(seen)
     assert large.until(lambda: large.metric("pinhole_viewers") == 0) < 2.0
     assert process.num_threads() <= threads + 2
     large.until(lambda: process.num_fds() <= descriptors + 1)
@@ -53,7 +82,8 @@ def test_b03_viewers_that_never_read_cost_no_memory_and_are_cut_off(large: Serve
         parts = client.parts()
         next(parts)
         rss = process.memory_info().rss
-        stuck = [StreamClient(large.port, "/stream?quality=95", rcvbuf=2048) for _ in range(10)]
+        stuck = [StreamClient(large.port, "/stream?quality=95", rcvbuf=2048).socket for _ in range(5)]
+        stuck += [silent_viewer(large.port, "/cameras/big/ws?quality=95", rcvbuf=2048) for _ in range(5)]
         try:
             large.until(lambda: large.metric("pinhole_viewers") == 11)
             seen = [int(part.headers["x-frame-sequence"]) for part in itertools.islice(parts, 40)]
@@ -64,7 +94,7 @@ def test_b03_viewers_that_never_read_cost_no_memory_and_are_cut_off(large: Serve
             large.until(lambda: large.metric("pinhole_viewers") == 1, 15)
         finally:
             for viewer in stuck:
-                viewer.socket.close()
+                viewer.close()
         next(parts)
 
 
@@ -106,6 +136,25 @@ def test_b04_a_slow_reader_is_never_late(large: Server, query: str) -> None:
     assert np.polyfit(range(len(late)), late, 1)[0] < 0.5, f"the lag grows: {lags}"
     connections = large.get("/api/v1/cameras/big").json()["viewers"]
     assert connections["skipped"] > 0
+
+
+@pytest.mark.parametrize("kind", ["mjpeg", "websocket"])
+def test_b04_who_reads_a_third_of_the_rate_is_a_third_of_a_second_behind_at_most(large: Server, kind: str) -> None:
+    """In frames of the camera, counted by a viewer that gets them all: 350 ms are ten of 30 a second."""
+    with contextlib.ExitStack() as stack:
+        quick = stack.enter_context(StreamClient(large.port, "/stream?width=320")).parts()
+        if kind == "mjpeg":
+            parts = stack.enter_context(StreamClient(large.port, "/stream?quality=95")).parts()
+            slow = (int(part.headers["x-frame-sequence"]) for part in parts)
+        else:
+            socket = stack.enter_context(watching(large.port, "/cameras/big/ws?quality=95", max_queue=(1, 0)))
+            slow = (received(socket).header["sequence"] for _ in itertools.count())
+        behind = []
+        for _ in range(25):
+            newest = [int(next(quick).headers["x-frame-sequence"]) for _ in range(3)][-1]
+            behind.append(newest - next(slow))
+    assert np.percentile(behind[3:], 90) <= 10, behind
+    assert behind[-1] <= behind[3] + 8, f"it grows: {behind}"
 
 
 def code_of(part: Part) -> int:

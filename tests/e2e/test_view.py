@@ -270,8 +270,8 @@ def test_a_picture_that_gets_old_turns_red_by_itself(browser: Browser) -> None:
     ):
         assert block.entered.wait(10)
         age = page.locator("#age")
-        expect(age).to_have_class(re.compile(r"\bbad\b"))
         expect(age).to_have_text(re.compile(r"^\d+\.\d s old$"))
+        expect(age).to_have_class(re.compile(r"\bbad\b"))
         expect(page.locator("#screen")).to_have_class(re.compile(r"\bold\b"))
         expect(page.locator("#state")).to_have_text("running")  # as far as the service knows
         block.release.set()
