@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernels import cuda_events
 from kernels.crossing import band_rows
 from kernels.cuda_block import Rows
 from kernels.driver_calls import wait_for_word, write_word
@@ -56,7 +57,7 @@ class Arrivals:
             for offset, nbytes in runs:
                 self._copy(self.address + offset, host + offset, nbytes, self._kind, stream)
             arrived = self._arrived[band]
-            arrived.record(self.stream)
+            cuda_events.record(arrived, self.stream)
             if self._awaited:
                 self._marks.wait_event(arrived)
                 write_word(self._marks.ptr, self.flags + 4 * band, number)
@@ -117,10 +118,10 @@ class Departures:
         for index, band in enumerate(self._bands):
             if band.counter:
                 wait_for_word(self._waits.ptr, band.counter, band.count * number % 2**32)
-                self._ready[index].record(self._waits)
+                cuda_events.record(self._ready[index], self._waits)
                 stream.wait_event(self._ready[index])
             else:
-                self._made.record(maker)
+                cuda_events.record(self._made, maker)
                 stream.wait_event(self._made)
             to, kind = host + band.offset, runtime.memcpyDeviceToHost
             if band.pitch == band.row_bytes:
@@ -128,7 +129,7 @@ class Departures:
             else:
                 row_bytes = band.row_bytes
                 runtime.memcpy2DAsync(to, row_bytes, band.address, band.pitch, row_bytes, band.rows, kind, stream.ptr)
-        self.end.record(stream)
+        cuda_events.record(self.end, stream)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from kernels import cuda_events
 from kernels.device import WaitMode, cuda_errors
 
 # A frame that takes no longer is waited for with a core, by "auto": sleeping and waking up would cost as much again.
@@ -64,13 +65,11 @@ class CudaCompletion:
 
     def gpu_ns(self) -> int | None:
         """Asked once the frame is done and not while it is waited for; the first answer lets the events go."""
-        from cupy.cuda import get_elapsed_time
-
         if self._over and self._gpu_ns is None:
             with self._lock:
                 if self._events is not None:
                     with cuda_errors("cudaEventElapsedTime"):
-                        self._gpu_ns = int(get_elapsed_time(self._events.start, self._events.end) * 1e6)
+                        self._gpu_ns = cuda_events.elapsed_ns(self._events.start, self._events.end)
                     self._clock.give_back(self._events, self._gpu_ns)
                     self._events = None
         return self._gpu_ns

@@ -1,5 +1,7 @@
 """CUDA driver calls that CuPy lacks: streams write and wait for words of device memory; where managed memory lies.
 
+All let go of the GIL: the driver may make them wait for what other threads do with it.
+
 Thread-safe; nothing blocks. Sources: CUDA driver API, "Stream Memory Operations", "Stream Management" and "Unified
 Addressing".
 """
@@ -13,18 +15,24 @@ from typing import Any
 from kernels.errors import DeviceFailedError
 
 _CPU = -1
+INVALID_CONTEXT = 201
 PREFER_LOCATION, ACCESSED_BY = 3, 5
 ATTACH_HOST, ATTACH_SINGLE = 2, 4
 
 
 @cache
 def _library() -> Any:
-    # PyDLL: these return at once, and giving the GIL up and back would cost more than they do.
-    return ctypes.PyDLL("libcuda.so.1")
+    return ctypes.CDLL("libcuda.so.1")
 
 
-def _call(name: str, *arguments: Any) -> None:
-    if (code := getattr(_library(), name)(*arguments)) != 0:
+def status(name: str, *arguments: Any) -> int:
+    """What the driver answers; 0 is success."""
+    return int(getattr(_library(), name)(*arguments))
+
+
+def call(name: str, *arguments: Any) -> None:
+    """Raise DeviceFailedError unless the driver does it."""
+    if (code := status(name, *arguments)) != 0:
         from kernels.device import failure
 
         raise failure(name, code, _name(code))
@@ -49,7 +57,7 @@ def can_wait_for_words(stream: int, address: int) -> bool:
 
 def write_word(stream: int, address: int, value: int) -> None:
     """Write ``value`` to device memory once everything before it in the stream is done and can be seen."""
-    _call(
+    call(
         "cuStreamWriteValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value),
         ctypes.c_uint(0),
     )  # fmt: skip
@@ -57,7 +65,7 @@ def write_word(stream: int, address: int, value: int) -> None:
 
 def wait_for_word(stream: int, address: int, value: int) -> None:
     """Let the stream wait until (int)(word - ``value``) >= 0: numbers may wrap."""
-    _call(
+    call(
         "cuStreamWaitValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value),
         ctypes.c_uint(0),
     )  # fmt: skip
@@ -69,7 +77,7 @@ def keep_on_host(address: int, nbytes: int, device: int) -> None:
     CuPy's ``memAdvise`` cannot name the CPU with CUDA 13. This is the driver's first version of the call, which stays.
     """
     for advice, where in ((PREFER_LOCATION, _CPU), (ACCESSED_BY, device)):
-        _call(
+        call(
             "cuMemAdvise", ctypes.c_uint64(address), ctypes.c_size_t(nbytes), ctypes.c_int(advice), ctypes.c_int(where)
         )
 
@@ -79,7 +87,7 @@ def prefetch(address: int, nbytes: int, device: int | None, stream: int) -> None
 
     CuPy's ``memPrefetchAsync`` cannot name the CPU with CUDA 13 either; see :func:`keep_on_host`.
     """
-    _call(
+    call(
         "cuMemPrefetchAsync", ctypes.c_uint64(address), ctypes.c_size_t(nbytes),
         ctypes.c_int(_CPU if device is None else device), ctypes.c_void_p(stream),
     )  # fmt: skip
@@ -87,7 +95,7 @@ def prefetch(address: int, nbytes: int, device: int | None, stream: int) -> None
 
 def attach(stream: int, address: int, how: int) -> None:
     """Say that the stream alone (``ATTACH_SINGLE``), or the CPU (``ATTACH_HOST``), uses managed memory from here on."""
-    _call(
+    call(
         "cuStreamAttachMemAsync", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_size_t(0),
         ctypes.c_uint(how),
     )  # fmt: skip

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernels import cuda_events
 from kernels.device import WaitMode, cuda_errors
 from kernels.errors import DeviceFailedError, InputError, MemoryClosedError, OutOfMemoryError
 from kernels.formats import BGR8, GRAY8, I420
@@ -150,7 +151,7 @@ class JpegCoder:
         )
         # Asleep until it is done: the next call would wait for it with a core.
         with cuda_errors("cudaEventSynchronize"):
-            self._done.record(stream)
+            cuda_events.record(self._done, stream)
             self._done.synchronize()
         self._length.value = buffer.nbytes
         at = ctypes.c_void_p(buffer.array.ctypes.data)

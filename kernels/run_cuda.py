@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernels import cuda_events
 from kernels.codegen import KERNEL_NAME, generate
 from kernels.compiler import compile_cubin
 from kernels.crossing import IN_PLACE, Crossing
@@ -172,12 +173,12 @@ class CudaExecutor:
                     frame.planes[plane] = arrivals.address + offset
                 frame.arrived, frame.arrived_rows = arrivals.flags, arrivals.rows
                 self._read = Event(disable_timing=True)  # the source of the frame before
-                self._read.record(self._stream)
+                cuda_events.record(self._read, self._stream)
             if crossing.out:
                 last = len(plan.passes) - 1
                 picture = (scratch[last], self._block.rows(last)) if last in scratch else None
                 departures = self._departures = Departures(plan, crossing.out, picture, self._device_memory)
-                departures.end.record(departures.stream)
+                cuda_events.record(departures.end, departures.stream)
                 frame.result, frame.departing_rows = departures.result, departures.rows
         both = (("to_device", self._arrivals), ("from_device", self._departures))
         self.copies = {path: copies.nbytes for path, copies in both if copies is not None}
@@ -211,10 +212,10 @@ class CudaExecutor:
         with cuda_errors("cuLaunchKernel"):
             stream = self._stream
             if arrivals is None:
-                events.start.record(stream)
+                cuda_events.record(events.start, stream)
             else:
                 arrivals.stream.wait_event(self._read)
-                events.start.record(arrivals.stream)
+                cuda_events.record(events.start, arrivals.stream)
                 # Not the frame's number: copies may have come of a frame whose launch failed.
                 frame.arrival = (frame.arrival + 1) % 2**32
                 arrivals.bring(_on_host(source), frame.arrival, stream)
@@ -228,14 +229,14 @@ class CudaExecutor:
             self._launched += 1
             frame.first_ticket = (frame.first_ticket + self._grid) % 2**32
             if arrivals is not None:
-                self._read.record(stream)
+                cuda_events.record(self._read, stream)
             if self._attaches:
                 self._attach(ATTACH_HOST, source, result)
             if departures is None:
-                events.end.record(stream)
+                cuda_events.record(events.end, stream)
             else:
                 departures.take(_on_host(result), frame.number, stream)
-                events.end.record(departures.stream)
+                cuda_events.record(events.end, departures.stream)
         return CudaCompletion(events, self._clock)
 
     def _attach(self, to: int, *views: AnyView) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ class DeviceRendition:
     def __init__(self, device: CudaDevice, encoder: DeviceEncoder, *, of_source: bool, width: int | None) -> None:
         self._device, self._encoder = device, encoder
         self._of_source, self._width = of_source, width
+        self._activated_in = -1
         self._coder: DeviceCoder | None = None
         self._view: _View | None = None
 
@@ -41,7 +43,9 @@ class DeviceRendition:
             InputError: the frame is nowhere where the device sees it.
             CompileError, DeviceFailedError, OutOfMemoryError
         """
-        self._device.activate()
+        if self._activated_in != (thread := threading.get_ident()):
+            self._device.activate()
+            self._activated_in = thread
         if self._coder is None:
             self._coder = self._encoder.open(self._device)
         picture = self._picture(lease)

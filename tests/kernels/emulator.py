@@ -251,5 +251,7 @@ def emulate(monkeypatch: pytest.MonkeyPatch, compiler: str, folder: Path, multip
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     monkeypatch.setattr("kernels.run_cuda._cubin", compiled)
     monkeypatch.setattr("kernels.cuda_copies.write_word", cuda.write_word)
+    monkeypatch.setattr("kernels.cuda_events.record", lambda event, stream: event.record(stream))
+    monkeypatch.setattr("kernels.cuda_events.elapsed_ns", lambda _start, _end: 100_000)
     monkeypatch.setattr("kernels.cuda_copies.wait_for_word", _check_word)
     return device
