@@ -13,6 +13,8 @@ export function make(tag, settings = {}, ...children) {
   return element;
 }
 
+export const capital = (text) => text.slice(0, 1).toUpperCase() + text.slice(1);
+
 // Unchanged text is left alone, so that it is neither laid out nor announced again.
 export function setText(element, text) {
   if (element.textContent !== String(text)) element.textContent = text;

@@ -1,5 +1,5 @@
 // All cameras at once. Only what is on screen is streamed, at the size at which it is shown, and each over its own WebSocket.
-import { byId, make, recall, remember, setBadge, setText } from "./dom.js";
+import { byId, capital, make, recall, remember, setBadge, setText } from "./dom.js";
 import { SHOWS, ageText, stateOf } from "./cameras.js";
 import { Painter, widthFor } from "./frames.js";
 import { Stream, TRANSPORTS, choice } from "./stream.js";
@@ -90,7 +90,7 @@ class Tile {
     else if (state !== "running") setBadge(this.#badge, level, text);
     else if (empty) setBadge(this.#badge, this.#trouble || !ready ? "bad" : "warn", "no picture");
     else setBadge(this.#badge, old || !ready ? "bad" : "good", old ? `${ageText(ms)} old` : ready ? "live" : "stale");
-    const why = this.#trouble || cause || (ready ? "" : reasons.join("; "));
+    const why = capital(this.#trouble) || cause || (ready ? "" : reasons.join("; "));
     setText(this.#why, why);
     this.link.setAttribute("aria-label", `${name}: ${this.#badge.textContent}`);
     this.link.title = why;

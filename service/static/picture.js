@@ -1,5 +1,5 @@
 // The picture of one camera: live or frozen, result, source or both; honest about how old it is and how it comes.
-import { byId, load, make, setBadge, setText } from "./dom.js";
+import { byId, capital, load, make, setBadge, setText } from "./dom.js";
 import { SHOWS, ageText } from "./cameras.js";
 import { Painter, fit, widthFor } from "./frames.js";
 import { Stream, TRANSPORTS, choice } from "./stream.js";
@@ -49,7 +49,7 @@ export class LivePicture {
     }
     this.#screen.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     this.#screen.addEventListener("pointerdown", () => this.#loadZoom(), { once: true });
-    document.addEventListener("fullscreenchange", () => this.#filled(Boolean(document.fullscreenElement)));
+    document.addEventListener("fullscreenchange", () => this.#filled(document.fullscreenElement === byId("picture")));
   }
 
   // What the service says of the chosen camera, and of itself, now.
@@ -287,5 +287,3 @@ export class LivePicture {
     this.#zoom?.wheel(event);
   }
 }
-
-const capital = (text) => text[0].toUpperCase() + text.slice(1);

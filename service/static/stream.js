@@ -24,7 +24,8 @@ export const choice = {
   },
 };
 
-// A transport that ended. gaveUp: it did not say no, it said nothing; refusal: the service's own words.
+// A transport that ended: what it does, "went silent". gaveUp: it did not say no, it said nothing; refusal: the service's
+// own words instead.
 export class Broken extends Error {
   constructor(message, { gaveUp = false, refusal = false } = {}) {
     super(message);
@@ -71,7 +72,7 @@ function pick(ladder) {
     const failure = failures.get(transport);
     const again = failure && performance.now() - failure.at > FORGET_MS;
     if (!failure || again || transport === ladder.at(-1)) return { transport, why: again ? "" : why.join("; ") };
-    why.push(`${TRANSPORTS[transport]}: ${failure.why}`);
+    why.push(`${TRANSPORTS[transport]} ${failure.why}`);
   }
   return { transport: ladder[0], why: "" };
 }
@@ -158,6 +159,7 @@ export class Stream {
         running.delete(this);
         if (signal.aborted) return;
         if (!(error instanceof Broken)) console.warn(error);
+        const what = error instanceof Broken ? error.message : "does not load";
         const others = [...running.values()].includes(transport); // then it does work here
         if (failed(transport) && transport !== ladder.at(-1)) continue;
         if (error.refusal) failures.clear(); // that may be why the others do not work either
@@ -165,12 +167,14 @@ export class Stream {
           // Once may have been the moment in which the service started.
           strikes += error.gaveUp ? 2 : 1;
           if (strikes >= 2) {
-            failures.set(transport, { at: performance.now(), why: error.message });
+            failures.set(transport, { at: performance.now(), why: what });
             strikes = 0;
           }
           continue;
         }
-        if (!signal.aborted) await lost({ transport, why, trouble: error.message });
+        const more = others && !worked ? "; perhaps all places for viewers are taken" : "";
+        const trouble = error.refusal ? error.message : `${TRANSPORTS[transport]} ${what}${more}`;
+        if (!signal.aborted) await lost({ transport, why, trouble });
       }
     }
   }

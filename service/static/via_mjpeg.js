@@ -56,7 +56,7 @@ export class Parts {
       const lines = text.decode(b.subarray(this.#start, i)).split("\r\n");
       const header = new Map(lines.map((line) => [line.split(":", 1)[0].toLowerCase(), line.slice(line.indexOf(":") + 1).trim()]));
       this.#start = i + 4;
-      if (!header.has("content-length")) throw new Broken("a part has no length");
+      if (!header.has("content-length")) throw new Broken("sends parts without a length");
       return { header, length: Number(header.get("content-length")) };
     }
     return null;
@@ -80,7 +80,7 @@ export async function play(want, show, signal) {
     const parts = new Parts();
     for (;;) {
       const { value, done } = await reader.read();
-      if (done) throw new Broken("the stream ended");
+      if (done) throw new Broken("ended");
       parts.push(value);
       for (let part = parts.next(); part; part = parts.next()) {
         silence.touch(SILENT_MS);
@@ -89,7 +89,7 @@ export async function play(want, show, signal) {
     }
   } catch (error) {
     if (error instanceof Broken) throw error;
-    throw new Broken(silent ? "it went silent" : "the picture does not come", { gaveUp: silent });
+    throw new Broken(silent ? "went silent" : "does not come", { gaveUp: silent });
   } finally {
     silence.end();
     signal.removeEventListener("abort", stop);

@@ -21,7 +21,7 @@ export async function play(want, show, signal) {
     const path = `/cameras/${encodeURIComponent(want.camera)}/snapshot?${query(want)}`;
     await turns.enter();
     const frame = await still(path, signal).catch((error) => {
-      throw error instanceof Broken ? error : new Broken("the picture does not come");
+      throw error instanceof Broken ? error : new Broken("do not come");
     }).finally(() => turns.leave());
     if (frame) show(frame);
     await new Promise((resolve) => setTimeout(resolve, SPACING_MS));

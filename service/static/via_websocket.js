@@ -43,7 +43,7 @@ export async function play(want, show, signal) {
       reject(error);
     };
     const stop = () => end(new Broken("stopped"));
-    const silence = watch(() => end(new Broken(opened ? "it went silent" : "it does not open", { gaveUp: true })), OPEN_MS);
+    const silence = watch(() => end(new Broken(opened ? "went silent" : "does not open", { gaveUp: true })), OPEN_MS);
     signal.addEventListener("abort", stop);
     socket.onopen = () => {
       opened = true;
@@ -54,6 +54,6 @@ export async function play(want, show, signal) {
       silence.touch(SILENT_MS);
       if (data instanceof ArrayBuffer) show(read(data));
     };
-    socket.onclose = ({ reason }) => end(new Broken(reason || (opened ? "the connection was lost" : "it is refused here"), { refusal: Boolean(reason) }));
+    socket.onclose = ({ reason }) => end(new Broken(reason || (opened ? "lost its connection" : "is refused here"), { refusal: Boolean(reason) }));
   });
 }

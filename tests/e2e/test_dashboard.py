@@ -616,6 +616,7 @@ def test_light_and_dark_are_both_readable(browser: Browser, service: Server, sch
         page.wait_for_selector("#stages tr")
         back = luminance(page.evaluate("getComputedStyle(document.body).backgroundColor"))
         assert back > 0.8 if scheme == "light" else back < 0.05
+        page.get_by_role("button", name="Freeze").click()  # pressed, and the pointer on it
         pairs = page.evaluate(
             """() => [...document.querySelectorAll(
                 "h1, h2, .quiet, .badge, .hint, label, td, dt, dd, button:enabled, a, .unit")]

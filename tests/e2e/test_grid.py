@@ -102,9 +102,7 @@ def test_without_websockets_single_pictures_leave_the_browser_its_connections(
         opened(browser, url, "/#/grid", moving=False, expected="WebSocket connection") as page,
     ):
         said = page.locator("#grid-said")
-        expect(said).to_have_text(
-            f"{CAMERAS} of {CAMERAS} on screen, by single pictures (WebSocket: it is refused here)"
-        )
+        expect(said).to_have_text(f"{CAMERAS} of {CAMERAS} on screen, by single pictures (WebSocket is refused here)")
         assert all(moved(page))
         page.locator(".tile").first.click()
         expect(page.locator("#name")).to_have_text("cam0")

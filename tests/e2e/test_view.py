@@ -288,8 +288,8 @@ def test_where_websockets_do_not_come_through_motion_jpeg_does(
         opened(browser, url, expected="WebSocket connection") as page,
     ):
         via = page.locator("#via")
-        why = "it is refused here" if upgrades == "refused" else "it does not open"
-        expect(via).to_have_text(f"Motion JPEG (WebSocket: {why})")
+        why = "is refused here" if upgrades == "refused" else "does not open"
+        expect(via).to_have_text(f"Motion JPEG (WebSocket {why})")
         number = code(page)
         until(lambda: code(page) not in (None, number), "another picture")
         kinds = [one["kind"] for one in service.get("/api/v1/cameras/card").json()["viewers"]["connections"]]
