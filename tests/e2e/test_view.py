@@ -313,6 +313,48 @@ def test_the_user_chooses_how_it_comes_and_that_is_remembered(browser: Browser, 
         until(lambda: kinds() == ["websocket"], "that alone")
 
 
+# Draws frames of its own into the video, as a peer would; it breaks after as many as the address says.
+WHEP_JS = """export async function playWhep({ url, video, onFrame, signal }) {
+    const canvas = document.createElement("canvas");
+    Object.assign(canvas, { width: 320, height: 180 });
+    const pencil = canvas.getContext("2d");
+    video.srcObject = canvas.captureStream();
+    const playing = video.play();
+    for (let sequence = 1; !signal.aborted; sequence++) {
+        pencil.fillStyle = "rgb(9 99 0)";
+        pencil.fillRect(0, 0, 320, 180);
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        await playing;
+        if (sequence > %d) throw new Error("the peer is gone");
+        if (video.videoWidth) onFrame({ sequence, age_ms: 5 });
+    }
+}"""
+
+
+def test_webrtc_is_taken_where_it_is_offered_and_left_where_it_does_not_come(browser: Browser, service: Server) -> None:
+    def offer(page: Page, frames: int) -> None:
+        state = {**service.get("/api/v1/state").json(), "webrtc": True}
+        page.route("**/api/v1/state", lambda route: route.fulfill(json=state))
+        script = WHEP_JS % frames
+        page.route("**/static/webrtc.js", lambda route: route.fulfill(body=script, content_type="text/javascript"))
+        page.reload()
+
+    with opened(browser, service.url) as page:
+        via = page.locator("#via")
+        expect(via).to_have_text("WebSocket")
+        offer(page, 10_000)
+        expect(via).to_have_text("WebRTC")
+        until(lambda: picture_width(page) == 320, "the video on the canvas")
+        until(lambda: abs(float(shown_picture(page)[..., 1].mean()) - 99) < 4, "what the peer drew")
+        page.keyboard.press("b")  # views are paired by numbers
+        expect(via).to_have_text("WebSocket")
+        page.unroute("**/static/webrtc.js")
+        page.keyboard.press("r")
+        offer(page, 0)
+        expect(via).to_have_text(re.compile(r"^WebSocket \(WebRTC does not come"))
+        until(lambda: code(page) is not None, "its pictures")
+
+
 def test_frames_that_are_not_drawn_are_freed(browser: Browser, service: Server) -> None:
     """Every bitmap is closed and every object's URL given back, but for what is on its way."""
     count = """() => {
