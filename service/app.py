@@ -17,7 +17,20 @@ from service.limits import BodyLimit
 from service.live import Hub
 from service.problems import install_problem_handlers
 from service.profile import Profiler
-from service.routes import cameras, catalogue, chain, configuration, health, live, metrics, page, profile, state, trace
+from service.routes import (
+    cameras,
+    catalogue,
+    chain,
+    configuration,
+    controls,
+    health,
+    live,
+    metrics,
+    page,
+    profile,
+    state,
+    trace,
+)
 from service.settings import Settings
 from service.version import version
 
@@ -33,7 +46,7 @@ EXPOSED_HEADERS = (
     "X-Pixel-Format", "X-Pinhole-Placeholder", "X-Pinhole-Stale", "Retry-After", "Location",
 )  # fmt: skip
 
-_RESOURCES = (page, health, metrics, state, configuration, catalogue, cameras, trace, profile, live)
+_RESOURCES = (page, health, metrics, state, configuration, catalogue, cameras, controls, trace, profile, live)
 
 
 def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -> FastAPI:

@@ -33,6 +33,7 @@ from pipeline.sources import all_sources
 from pipeline.sources import catalogue as source_catalogue
 from service.app import create_app
 from service.bench_cli import bench
+from service.cameras_cli import cameras
 from service.config import Effective, located, where
 from service.config_cli import NOT_ACCEPTABLE, config, configured, effective_of, missing_clip
 from service.connection import listen
@@ -79,6 +80,7 @@ def main() -> None:
     """Watches cameras, processes every frame in the memory the camera wrote it to, and shows the result over HTTP."""
 
 
+main.add_command(cameras)
 main.add_command(doctor)
 main.add_command(config)
 main.add_command(ops)

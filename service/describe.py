@@ -32,7 +32,9 @@ def camera_json(
         "reasons": list(health.reasons),
         "source": None
         if source is None
-        else {**image_json(source.image), "nominal_fps": source.fps, "live": source.live},
+        else {
+            **image_json(source.image), "nominal_fps": source.fps, "live": source.live, "details": dict(source.details),
+        },
         "result": None if statistics.result is None else image_json(statistics.result),
         "chain": chain_json(chain),
         "fps": 0.0 if ended else rounded(statistics.fps),

@@ -127,6 +127,11 @@ class Source(ABC):
         """Why no source of this kind can be used here (a library is missing, and how to get it); None if one can."""
         return None
 
+    @classmethod
+    def devices(cls) -> list[dict[str, Any]]:
+        """What there is of this kind on this machine now: JSON, each with a ``uri``; may take a second. Any thread."""
+        return []
+
     def check(self, field: str = "uri") -> None:
         """Raise InputError on ``field`` for what is wrong now and would only fail in ``open``, e.g. a missing file.
 

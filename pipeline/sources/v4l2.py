@@ -29,7 +29,7 @@ from pipeline.sources.base import (
     WriteSlot,
 )
 from pipeline.v4l2 import abi
-from pipeline.v4l2.cameras import DEV, SYSFS, Identity, find, identity_of, nodes
+from pipeline.v4l2.cameras import DEV, SYSFS, Identity, find, identity_of, list_cameras, nodes
 from pipeline.v4l2.device import CameraDevice, RequestError
 from pipeline.v4l2.mjpeg import decode_into
 from pipeline.v4l2.negotiate import UnfitCameraError, Wish, negotiate, select_input, set_rate
@@ -141,6 +141,10 @@ class V4l2(Source):
         self._held: dict[int, WriteSlot] = {}  # by identity: every slot that this has
         self._stamps = Stamps()
         self._details: dict[str, Any] = {}
+
+    @classmethod
+    def devices(cls) -> list[dict[str, Any]]:
+        return [one.to_json() for one in list_cameras(cls.system, cls.dev, cls.sysfs)]
 
     # ---- open
 

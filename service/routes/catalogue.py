@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from kernels.registry import all_ops
-from pipeline.sources import catalogue
+from pipeline.sources import all_sources, catalogue
 from service.problems import Json
 from service.routes import readable
 
@@ -20,9 +21,16 @@ async def ops() -> Response:
     return Json({"ops": op_catalogue()})
 
 
-@readable(router, "/api/v1/sources", summary="Every source with the JSON Schema of its settings")
+@readable(
+    router, "/api/v1/sources", summary="Every source with the JSON Schema of its settings, and the devices there are"
+)
 async def sources() -> Response:
-    return Json({"sources": catalogue()})
+    return Json({"sources": await run_in_threadpool(_sources)})
+
+
+def _sources() -> list[dict[str, Any]]:
+    found = all_sources()
+    return [{**one, "devices": found[one["scheme"]].devices()} for one in catalogue()]
 
 
 def op_catalogue() -> list[dict[str, Any]]:

@@ -93,7 +93,7 @@ def test_cameras_are_described(served: Served) -> None:
     one = served.get("/api/v1/cameras/one").json()
     assert one["source"] == {
         "format": "NV12", "width": 352, "height": 128, "matrix": "bt601", "range": "limited",
-        "nominal_fps": 30.0, "live": True,
+        "nominal_fps": 30.0, "live": True, "details": {},
     }  # fmt: skip
     assert one["result"] == {"format": "BGR8", "width": 352, "height": 128}
     assert one["frames"]["captured"] >= one["frames"]["processed"] > 0

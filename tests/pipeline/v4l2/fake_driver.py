@@ -21,6 +21,7 @@ import numpy as np
 from pipeline.v4l2 import abi
 
 NAMES = {value: name.removeprefix("VIDIOC_") for name, value in abi.REQUESTS.items()}
+Modes = dict[str, dict[tuple[int, int], tuple[int, ...]]]  # format → size → rates
 COMPRESSED = ("MJPG", "JPEG")
 # Bits of all planes, and how often each memory's rows and bytes go into the first one's.
 BITS = {"NV12": 12, "NM12": 12, "YU12": 12, "YUYV": 16, "BGR3": 24, "GREY": 8, "Y16 ": 16, "MJPG": 24, "YV12": 12}
@@ -45,7 +46,7 @@ class FakeControl:
 class FakeCamera:
     """One camera. ``modes``: format → sizes → rates. ``fill`` makes a frame's bytes for a buffer of that many."""
 
-    modes: dict[str, dict[tuple[int, int], tuple[int, ...]]]
+    modes: Modes
     card: str = "Fake"
     bus: str = "usb-fake-1"
     driver: str = "fakevideo"
@@ -54,6 +55,7 @@ class FakeCamera:
     refuses_addresses: bool = False
     row_alignment: int = 1
     flags: int = abi.BUF_FLAG_TIMESTAMP_MONOTONIC
+    pace_s: float = 0.0  # between frames
     extra_bytes: int = 0  # of sizeimage beyond the picture
     gone: bool = False
     paused: bool = False  # no frame comes
@@ -158,6 +160,8 @@ class FakeSystem:
             return woken | {fd: select.POLLERR | select.POLLHUP}
         if camera.events:
             return woken | {fd: select.POLLPRI}
+        if ready and camera.pace_s:
+            time.sleep(camera.pace_s)
         return woken | {fd: select.POLLIN} if ready else woken
 
     # ---- the driver
