@@ -167,7 +167,7 @@ def test_a_camera_is_added_to_whichever_service_runs() -> None:
         assert one["devices"] == ["/dev/video0:/dev/video0"]
         assert set(one) == {"devices", "environment"}
         (camera,) = load({}, dict, environment=one["environment"]).cameras
-        assert make_source(camera.uri).number == 0  # type: ignore[attr-defined]
+        assert make_source(camera.uri).path == "/dev/video0"  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", OURS)
