@@ -155,6 +155,10 @@ export class Grid {
     this.#filled(false);
   }
 
+  focus(name) {
+    this.#tiles.get(name)?.link.focus();
+  }
+
   unreachable() {
     this.#answering = false;
     this.#look();

@@ -22,6 +22,7 @@ let cameras = [];
 let state = null;
 let grid = null; // loaded when it is first wanted
 let last = ""; // the camera to come back to
+let shown = null; // all cameras, or one
 let reachable = true;
 let timer = 0;
 
@@ -37,13 +38,19 @@ async function turn() {
   byId("turn").hidden = cameras.length < 2 && !all;
   byId("turn").href = all ? `#${last}` : `#${GRID}`;
   setText(byId("turn"), all ? "One camera" : "All cameras");
+  const inside = document.activeElement.closest("#grid, #cameras, main"); // and soon hidden, if the other is shown
+  const turned = shown !== null && shown !== all;
+  shown = all;
   if (all) {
     byId("main").hidden = true;
     document.title = "All cameras · Pinhole";
     picture.leave();
     grid.show(cameras);
+    if (turned && inside) grid.focus(last);
   } else {
     grid?.leave();
+    byId("main").hidden = cameras.length === 0;
+    if (turned && inside) byId("picture").focus({ preventScroll: true });
   }
   return all;
 }

@@ -74,8 +74,9 @@ def test_with_one_browser_every_camera_moves_and_hidden_none_is_asked(browser: B
         page.get_by_role("link", name="cam2: ").press("Enter")
         expect(page.locator("#name")).to_have_text("cam2")
         until(lambda: sum(viewers(service).values()) == 1, "that one alone")
+        expect(page.locator("#picture")).to_be_focused()
         page.keyboard.press("g")
-        expect(page.locator("#grid")).to_be_visible()
+        expect(page.get_by_role("link", name="cam2: ")).to_be_focused()
         page.go_back()
         expect(page.locator("#name")).to_have_text("cam2")
 
