@@ -7,6 +7,7 @@ import contextlib
 import socket
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from starlette.types import Scope
@@ -21,9 +22,23 @@ BACKLOG = 512
 
 # Before a request can be refused it has to be read: not for ever, and not without end.
 MAX_HEAD_BYTES = 64 * 1024
+PING_BYTES = 8  # of our pings; uvicorn's have 4
+_MIN_RTT_AT, _WINDOW_AT = 148, 228  # tcpi_min_rtt (microseconds) and tcpi_snd_wnd in Linux's struct tcp_info
+_U32 = struct.Struct("I")
 MAX_MESSAGE_BYTES = 4096  # of what a client sends over a WebSocket
 HEAD_DEADLINE_S = 10.0
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The shortest way to the client's kernel and back, and how many bytes it would take; 0 and None: not known."""
+
+    round_trip_s: float = 0.0
+    window_bytes: int | None = None
+
+
+UNKNOWN_LINE = Line()
 
 
 class Connection(Protocol):
@@ -41,6 +56,12 @@ class Connection(Protocol):
 
         Does nothing on a connection that is closing.
         """
+
+    def on_pong(self, callback: Callable[[bytes], None]) -> None:
+        """Call it with what comes back of each ping (WebSockets only): the client has read all that was before it."""
+
+    def line(self) -> Line:
+        """What our kernel knows of the way to the client's."""
 
     def abort(self) -> None:
         """Drop the connection and what it has not sent."""
@@ -129,6 +150,7 @@ class LiveWebSocketProtocol(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.on_pong: Callable[[bytes], None] = _ignored
         self.drained = True
         self.on_drained: Callable[[], None] = _nothing
 
@@ -137,6 +159,13 @@ class LiveWebSocketProtocol(WebSocketsSansIOProtocol):
         if hasattr(self, "scope"):  # else it was refused
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[EXTENSION] = _WebSocketConnection(self)
+
+    def handle_pong(self, event: Any) -> None:
+        data = bytes(event.data)
+        if len(data) == PING_BYTES:
+            self.on_pong(data)
+        else:
+            super().handle_pong(event)
 
     async def send(self, message: Any) -> None:
         await super().send(message)
@@ -157,6 +186,10 @@ def _nothing() -> None:
     pass
 
 
+def _ignored(data: bytes) -> None:
+    pass
+
+
 class _Connection:
     """What both kinds have in common."""
 
@@ -169,6 +202,19 @@ class _Connection:
 
     def on_drained(self, callback: Callable[[], None]) -> None:
         self._protocol.on_drained = callback
+
+    def on_pong(self, callback: Callable[[bytes], None]) -> None:
+        pass
+
+    def line(self) -> Line:
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # not Linux; gone already
+            known: bytes = self._protocol.transport.get_extra_info("socket").getsockopt(
+                socket.IPPROTO_TCP, socket.TCP_INFO, _WINDOW_AT + 4
+            )
+            if len(known) == _WINDOW_AT + 4:  # Linux 5.4 or newer
+                (window,), (round_trip,) = _U32.unpack_from(known, _WINDOW_AT), _U32.unpack_from(known, _MIN_RTT_AT)
+                return Line(round_trip / 1e6, window)
+        return UNKNOWN_LINE
 
     def write(self, chunks: Sequence[bytes]) -> None:
         transport = self._protocol.transport
@@ -210,6 +256,9 @@ class _HttpConnection(_Connection):
 
 class _WebSocketConnection(_Connection):
     """A WebSocket's; frames delimit themselves."""
+
+    def on_pong(self, callback: Callable[[bytes], None]) -> None:
+        self._protocol.on_pong = callback  # type: ignore[union-attr]
 
     def write(self, chunks: Sequence[bytes]) -> None:
         if not self._protocol.close_sent:  # type: ignore[union-attr]

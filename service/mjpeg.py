@@ -41,6 +41,7 @@ class Parts:
     """The framing: each part is followed by the next one's delimiter at once, as browsers then show it."""
 
     shared = True
+    answered = False
     opening = DELIMITER
 
     def frame(self, viewer: Viewer, picture: Picture, stale: str, now_ns: int) -> Sequence[bytes]:

@@ -72,7 +72,8 @@ def _websocket() -> Iterator[str]:
     yield _table((name, schema, schema.get("description", "")) for name, schema in fields.items())
     yield (
         "A message is the length of its header (4 bytes, unsigned, little endian), the header (a JSON object in "
-        "UTF-8), and the picture's bytes."
+        "UTF-8), and the picture's bytes. A ping follows each; who answers late gets fewer pictures, not older "
+        "ones, and one that does not answer is cut off."
     )
     yield "\n".join(["| header | means |", "|---|---|", *(f"| `{k}` | {v} |" for k, v in HEADER_MEANINGS.items())])
     yield (

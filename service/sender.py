@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,14 +20,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pinhole.live")
 
+# Pictures that a client has not read, beside those that are on the way on a long line. Two, so that one can come while
+# the other is read; each more is a picture that is late where somebody reads slowly.
+UNREAD = 2
+RATE = 30  # of pictures on a line whose round trip is known
+MOST_ON_THE_WAY = 30
+LOOK_S = 0.02  # how often a reader's window is looked at that is behind
+PACE_S = 0.13  # between pictures to one that may be behind
+BEHIND_S = 0.7  # after this long it gets a picture all the same
 REPEAT_S = 1.0  # a picture is sent again after this long, so that a client knows that the connection lives
 
 
 class Framing(Protocol):
-    """How a picture stands on the wire. ``shared``: the same bytes for all who are sent it within a millisecond."""
+    """How a picture stands on the wire.
+
+    ``shared``: the same bytes for all who are sent it within a millisecond. ``answered``: each ends in a ping, whose
+    pong says that the client has read it.
+    """
 
     @property
     def shared(self) -> bool: ...
+
+    @property
+    def answered(self) -> bool: ...
 
     def frame(self, viewer: Viewer, picture: Picture, stale: str, now_ns: int) -> Sequence[bytes]:
         """What is written for a picture, which is one of the pieces as it is; ``stale`` says why it is not live."""
@@ -46,7 +62,13 @@ class Sender:
         self._due = self._offered_at = self._loop.time()
         self._under_way: Picture | None = None  # the kernel does not have all of it yet
         self._timer: asyncio.TimerHandle | None = None
+        self._unread: deque[float] = deque()  # when what has not been answered was offered
+        self._most_unread = UNREAD
+        self._holding = False  # until an answer comes
+        self._widest = 0  # that the client's window was
+        self._behind_since: float | None = None
         connection.on_drained(self._drained)
+        connection.on_pong(self._answered)
         viewer.sender = self
 
     def start(self) -> None:
@@ -65,14 +87,23 @@ class Sender:
 
     def take(self, picture: Picture, serial: int) -> None:
         """See :class:`service.feed.Taker`."""
+        if not self._framing.answered and self._is_behind(len(picture.data)):
+            self._timer = self._loop.call_later(LOOK_S, self._ask)
+            return
         self.serial = serial
         self._write(picture)
 
     def tick(self, now: float) -> None:
         """Called a few times a second: the deadline, and the picture again where no newer one comes."""
+        if self._framing.answered:
+            self._most_unread = UNREAD + min(MOST_ON_THE_WAY, int(self._connection.line().round_trip_s * RATE))
         if self._under_way is not None:
             if now - self._offered_at > self._deadline_s:
                 self._cut_off()
+        elif self._unread and now - self._unread[0] > self._deadline_s:
+            self._cut_off()
+        elif self._holding:
+            pass
         elif self._running and now - self._offered_at >= REPEAT_S and now >= self._due:
             feed = self._viewer.feed
             picture = feed.again()
@@ -82,6 +113,9 @@ class Sender:
 
     def _ask(self) -> None:
         if not self._running:
+            return
+        self._holding = len(self._unread) >= self._most_unread
+        if self._holding:
             return
         wait_s = self._due - self._loop.time() if self._viewer.fps is not None else 0.0
         if wait_s > 0:
@@ -94,6 +128,8 @@ class Sender:
         self._offered_at = now = self._loop.time()
         self._due = now if fps is None else max(self._due + 1.0 / fps, now)
         self._under_way = picture
+        if self._framing.answered:
+            self._unread.append(now)
         self._connection.write(self._viewer.feed.framed(self._framing, self._viewer, picture))
         if self._connection.drained:
             self._drained()
@@ -104,10 +140,42 @@ class Sender:
             self._viewer.delivered(picture)
             self._ask()
 
+    def _is_behind(self, nbytes: int) -> bool:
+        """True if the client's kernel holds more than a picture and a quarter (of ``nbytes``) that was not read.
+
+        Its window says so, as of its last answer: it was wider by that much. That a reader has caught up it tells of
+        itself only where the window has doubled (Linux, ``tcp_cleanup_rbuf``): there we wait for that, else a while.
+        """
+        window = self._connection.line().window_bytes
+        if window is None:
+            return False
+        self._widest = max(self._widest, window)
+        now = self._loop.time()
+        if self._widest - window <= 1.25 * nbytes:
+            self._behind_since = None
+            return False
+        if 2 * window > self._widest:
+            self._behind_since = None
+            return now - self._offered_at < PACE_S
+        if self._behind_since is None:
+            self._behind_since = now
+        if now - self._behind_since < BEHIND_S:
+            return True
+        self._widest, self._behind_since = window, None  # it may have narrowed for good
+        return False
+
+    def _answered(self, data: bytes) -> None:
+        """The client has read the picture that was written at ``data``; those before it too."""
+        if self._unread:
+            self._unread.popleft()
+        if self._holding and self._under_way is None:
+            self._ask()
+
     def _cut_off(self) -> None:
         viewer = self._viewer
         viewer.feed.tally.cut_off += 1
         log.info("a viewer of %s did not read for %g s and was cut off", viewer.feed.variant.camera, self._deadline_s)
         self.stop()
         self._under_way = None
+        self._unread.clear()
         self._connection.abort()

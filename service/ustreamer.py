@@ -47,6 +47,7 @@ class ExtraParts:
     """Each part with ustreamer's headers, which differ for each viewer."""
 
     shared = False
+    answered = False
     opening = DELIMITER
 
     def frame(self, viewer: Viewer, picture: Picture, stale: str, now_ns: int) -> Sequence[bytes]:
@@ -73,6 +74,7 @@ class AdvanceParts:
     """The headers of each part before its picture is known."""
 
     shared = True
+    answered = False
 
     @property
     def opening(self) -> bytes:

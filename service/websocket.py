@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from starlette.types import Receive, Scope, Send
 
 from kernels.errors import PinholeError
-from service.connection import connection_of
+from service.connection import PING_BYTES, connection_of
 from service.inputs import allowed_by
 from service.live import Hub, TooManyVariantsError, Viewer
 from service.picture import Picture, Variant
@@ -30,6 +30,7 @@ from service.sender import Sender
 GOING_AWAY, POLICY_VIOLATION, TRY_AGAIN_LATER = 1001, 1008, 1013
 
 _FINAL_BINARY = 0x82
+_PING = bytes((0x89, PING_BYTES))
 
 # The reference has the same words.
 HEADER_MEANINGS = {
@@ -49,9 +50,13 @@ HEADER_MEANINGS = {
 
 
 class Messages:
-    """The framing: one unmasked binary frame (RFC 6455, 5.2) for each picture."""
+    """The framing: one unmasked binary frame (RFC 6455, 5.2) for each picture, and a ping.
+
+    Its pong says that the client has read the picture: no other way to know shows what kernels and proxies still hold.
+    """
 
     shared = True
+    answered = True
 
     def frame(self, viewer: Viewer, picture: Picture, stale: str, now_ns: int) -> Sequence[bytes]:
         text = json.dumps(header_of(picture, viewer.feed.variant, stale, now_ns), separators=(",", ":")).encode()
@@ -62,7 +67,7 @@ class Messages:
             opening = struct.pack("!BBH", _FINAL_BINARY, 126, nbytes)
         else:
             opening = struct.pack("!BBQ", _FINAL_BINARY, 127, nbytes)
-        return (opening + struct.pack("<I", len(text)) + text, picture.data)
+        return (opening + struct.pack("<I", len(text)) + text, picture.data, _PING + now_ns.to_bytes(PING_BYTES, "big"))
 
 
 MESSAGES = Messages()

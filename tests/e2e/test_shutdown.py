@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import threading
@@ -10,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.engine import Engine
+from service.live import Viewer
 from tests.helpers.inprocess import serving
 from tests.helpers.mjpeg import StreamClient
 from tests.helpers.server import SMALL_CARD, Server, serve
+from tests.helpers.websocket import silent_viewer
 
 QUERIES = ("", "?quality=40", "?width=160", "?width=320&quality=90", "?view=source")
 
@@ -44,6 +48,51 @@ def test_b55_b56_twenty_viewers_ten_times_on_the_same_port() -> None:
         assert "all cameras stopped, all frames given back" in server.log
         assert "stopped" in server.lines[-1]
         assert "did not end" not in server.log
+
+
+def test_b55_a_hundred_viewers_of_both_kinds_some_of_whom_never_read() -> None:
+    with serve("--camera", f"cam={SMALL_CARD}", "--max-viewers", "200") as server, contextlib.ExitStack() as stack:
+        for number in range(50):
+            query = QUERIES[number % len(QUERIES)]
+            rcvbuf = 2048 if number % 5 == 0 else None
+            client = stack.enter_context(StreamClient(server.port, f"/stream{query}", rcvbuf=rcvbuf))
+            viewer = stack.enter_context(silent_viewer(server.port, f"/cameras/cam/ws{query}", rcvbuf))
+            if number % 5:
+                next(client.parts())
+                viewer.recv(1000)
+        server.until(lambda: server.metric("pinhole_viewers") == 100)
+        code, took_s = server.end()
+    assert code == 0, server.log
+    assert took_s < 2.0
+    assert "all cameras stopped, all frames given back" in server.log
+    assert "did not end" not in server.log
+
+
+def test_b55_every_viewer_has_let_go_before_memory_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    release, stop = Viewer.release, Engine.stop
+
+    def released(self: Viewer) -> None:
+        order.append("released")
+        release(self)
+
+    def stopped(self: Engine, *args: float) -> object:
+        order.append("stopped")
+        return stop(self, *args)
+
+    monkeypatch.setattr(Viewer, "release", released)
+    monkeypatch.setattr(Engine, "stop", stopped)
+    with serving({"cam": SMALL_CARD}) as served, contextlib.ExitStack() as stack:
+        for number in range(10):
+            rcvbuf = 2048 if number % 2 else None
+            stack.enter_context(StreamClient(served.port, "/stream", rcvbuf=rcvbuf))
+            stack.enter_context(silent_viewer(served.port, "/cameras/cam/ws", rcvbuf))
+        served.until(lambda: served.metric("pinhole_viewers") == 20)
+        order.clear()
+        served.server.should_exit = True
+        served.until(lambda: "stopped" in order)
+    assert order[:20] == ["released"] * 20
+    assert order[20] == "stopped"
 
 
 def test_b43_killed_services_leave_nothing_behind_and_the_next_one_starts() -> None:

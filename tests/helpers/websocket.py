@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,3 +43,58 @@ def watching(port: int, path: str, **options: Any) -> Iterator[ClientConnection]
 def received(socket: ClientConnection, timeout_s: float = 10) -> Shown:
     """The next message."""
     return shown(socket.recv(timeout=timeout_s))
+
+
+def silent_viewer(port: int, path: str, rcvbuf: int | None = None) -> socket.socket:
+    """A bare socket that has asked for a live WebSocket and reads nothing by itself."""
+    viewer = socket.socket()
+    if rcvbuf is not None:
+        viewer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+    viewer.settimeout(10)
+    try:
+        viewer.connect(("127.0.0.1", port))
+        key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        request = (
+            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{key}\r\n"
+        )
+        viewer.sendall(request.encode())
+    except BaseException:
+        viewer.close()
+        raise
+    return viewer
+
+
+def reset(viewer: socket.socket) -> None:
+    """Go away with RST, as a client that crashed."""
+    viewer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    viewer.close()
+
+
+def messages_read(viewer: socket.socket) -> Iterator[Shown]:
+    """The messages of a :func:`silent_viewer`; only what is asked for is read, and only what was read is answered."""
+    with viewer.makefile("rb", buffering=0) as stream:
+
+        def exactly(count: int) -> bytes:
+            data = b""
+            while len(data) < count:
+                chunk = stream.read(count - len(data))
+                if not chunk:
+                    raise EOFError
+                data += chunk
+            return data
+
+        head = b""
+        while not head.endswith(b"\r\n\r\n"):
+            head += exactly(1)
+        assert head.startswith(b"HTTP/1.1 101 ")
+        while True:
+            kind, short = exactly(2)
+            length = short if short < 126 else int.from_bytes(exactly({126: 2, 127: 8}[short]), "big")
+            data = exactly(length)
+            if kind == 0x89:
+                viewer.sendall(bytes((0x8A, 0x80 | length)) + b"\0\0\0\0" + data)  # masked by zeros
+            elif kind == 0x88:
+                return
+            else:
+                assert kind == 0x82
+                yield shown(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 
 from pipeline.state import CameraState
+from service.connection import Line
 from service.live import Hub, Viewer
 from service.mjpeg import PARTS
 from service.picture import Variant
 from service.sender import Sender
+from service.websocket import MESSAGES
 from tests.service.fakes import FakeCamera
 from tests.service.test_live import STILL_S, hub_of, run, until
 
@@ -25,6 +28,8 @@ class FakeConnection:
     def __init__(self, *, full: bool = False) -> None:
         self.full = full
         self.writes: list[Sequence[bytes]] = []
+        self.known = Line()
+        self.pong: Callable[[bytes], None] = lambda data: None
         self.held = 0
         self.most_held = 0
         self.aborted = 0
@@ -45,6 +50,12 @@ class FakeConnection:
     def drain(self) -> None:
         self.held = 0
         self._tell()
+
+    def on_pong(self, callback: Callable[[bytes], None]) -> None:
+        self.pong = callback
+
+    def line(self) -> Line:
+        return self.known
 
     def abort(self) -> None:
         self.aborted += 1
@@ -318,5 +329,104 @@ def test_the_stop_of_a_viewer_ends_its_pictures_at_once(camera: FakeCamera) -> N
                 camera.show(sequence)
                 await asyncio.sleep(0.01)
             assert connection.sequences == [0]
+
+    run(test)
+
+
+def pong(connection: FakeConnection) -> None:
+    """The client answers the oldest of the pings."""
+    ping = connection.writes[0][-1]
+    assert ping[:2] == b"\x89\x08"
+    connection.pong(ping[2:])
+
+
+def header_of(chunks: Sequence[bytes]) -> dict[str, Any]:
+    """The header of a message; what stands before it has no brace."""
+    header: dict[str, Any] = json.loads(b"{" + chunks[0].partition(b"{")[2])
+    return header
+
+
+def watching_by_messages(hub: Hub, connection: FakeConnection, deadline_s: float = 60) -> Viewer:
+    viewer = hub.open(Variant.make("cam"), "websocket")
+    Sender(viewer, connection, MESSAGES, deadline_s).start()
+    return viewer
+
+
+@pytest.mark.parametrize(("round_trip_s", "most"), [(0.0, 2), (0.1, 5)])
+def test_b04_what_a_client_has_not_read_is_bounded_whatever_kernels_and_proxies_hold(
+    camera: FakeCamera, round_trip_s: float, most: int
+) -> None:
+    async def test() -> None:
+        async with hub_of(camera) as hub:
+            connection = FakeConnection()  # everything is gone at once, into somebody's buffers
+            connection.known = Line(round_trip_s)
+            watching_by_messages(hub, connection)
+            await asyncio.sleep(0.05)
+            for sequence in range(20):
+                camera.show(sequence)
+                await asyncio.sleep(0.01)
+            assert len(connection.writes) == most
+            assert hub.statistics("cam").encoded["jpeg_cpu"] == most, "what cannot be sent is not encoded"
+            pong(connection)
+            await until(lambda: len(connection.writes) == most + 1)
+            assert header_of(connection.writes[-1])["sequence"] == 19
+            for sequence in range(20, 24):
+                camera.show(sequence)
+                await asyncio.sleep(0.01)
+            assert len(connection.writes) == most + 1
+
+    run(test)
+
+
+def test_b03_who_does_not_answer_in_time_is_cut_off(camera: FakeCamera) -> None:
+    async def test() -> None:
+        async with hub_of(camera) as hub:
+            deaf, good = FakeConnection(), FakeConnection()
+            watching_by_messages(hub, deaf, 0.1)
+            watching_by_messages(hub, good, 0.1)
+            while not deaf.aborted:
+                camera.show()
+                await asyncio.sleep(0.005)
+                for _ in range(len(good.writes)):
+                    pong(good)
+            assert hub.statistics("cam").cut_off == 1
+            assert not good.aborted
+            assert len(deaf.writes) == 2
+
+    run(test)
+
+
+def test_b04_who_is_behind_by_what_its_kernel_holds_gets_the_next_when_it_has_read(
+    camera: FakeCamera, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.sender.BEHIND_S", 0.2)
+
+    async def test() -> None:
+        async with hub_of(camera) as hub:
+            connection = FakeConnection()
+            connection.known = Line(window_bytes=300_000)
+            watching(hub, connection)
+            camera.show(0)
+            await until(lambda: len(connection.writes) == 1)
+            size = len(connection.writes[0][1])
+            connection.known = Line(window_bytes=300_000 - size)  # one that reads each at once may show this
+            camera.show(1)
+            await until(lambda: connection.sequences == [0, 1])
+            connection.known = Line(window_bytes=100_000)
+            for sequence in range(2, 6):
+                camera.show(sequence)
+                await asyncio.sleep(0.02)
+            assert connection.sequences == [0, 1]
+            assert size < 100_000
+            connection.known = Line(window_bytes=290_000)
+            await until(lambda: connection.sequences == [0, 1, 5])
+            connection.known = Line(window_bytes=100_000)  # and for good: its kernel has less memory for it now
+            camera.show(6)
+            await until(lambda: connection.sequences == [0, 1, 5, 6])
+            camera.show(7)
+            await until(lambda: connection.sequences == [0, 1, 5, 6, 7])
+            connection.known = Line(window_bytes=None)
+            camera.show(8)
+            await until(lambda: connection.sequences[-1] == 8)
 
     run(test)
