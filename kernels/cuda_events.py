@@ -1,8 +1,4 @@
-"""CUDA events that are recorded and read without the GIL: CuPy keeps it, and the driver may make the caller wait.
-
-Threads that launch work share one lock of the driver. Whoever waits for it with Python's lock in hand holds up all
-others, and with dozens of cameras those are what the driver's lock waits for (measured: kernels/TUNING.md).
-"""
+"""CUDA events that are recorded and read by the driver's calls, as the rest of a frame is submitted."""
 
 from __future__ import annotations
 

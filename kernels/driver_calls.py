@@ -1,6 +1,7 @@
 """CUDA driver calls that CuPy lacks: streams write and wait for words of device memory; where managed memory lies.
 
-All let go of the GIL: the driver may make them wait for what other threads do with it.
+None lets go of the GIL. All return within microseconds, and a thread that gives the GIL up and back where others want
+it costs them some 12 µs: with fifteen such calls a frame, one process carries half as many (kernels/TUNING.md).
 
 Thread-safe; nothing blocks. Sources: CUDA driver API, "Stream Memory Operations", "Stream Management" and "Unified
 Addressing".
@@ -22,7 +23,7 @@ ATTACH_HOST, ATTACH_SINGLE = 2, 4
 
 @cache
 def _library() -> Any:
-    return ctypes.CDLL("libcuda.so.1")
+    return ctypes.PyDLL("libcuda.so.1")
 
 
 def status(name: str, *arguments: Any) -> int:
@@ -69,6 +70,28 @@ def wait_for_word(stream: int, address: int, value: int) -> None:
         "cuStreamWaitValue32_v2", ctypes.c_void_p(stream), ctypes.c_uint64(address), ctypes.c_uint32(value),
         ctypes.c_uint(0),
     )  # fmt: skip
+
+
+class KernelLaunch:
+    """Launches one kernel with one structure as its argument; CuPy's launch lets go of the GIL."""
+
+    def __init__(self, function: int, threads: int, frame: ctypes.Structure, stream: int) -> None:
+        """``frame`` is read at each launch, and must live as long as this."""
+        self._frame = frame
+        self._arguments = (ctypes.c_void_p * 1)(ctypes.addressof(frame))
+        self._launch = _library().cuLaunchKernel
+        one, block = ctypes.c_uint(1), ctypes.c_uint(threads)
+        self._before = (ctypes.c_void_p(function),)
+        self._between = (one, one, block, one, one)
+        self._after = (ctypes.c_void_p(stream), self._arguments, None)
+
+    def __call__(self, blocks: int, shared_bytes: int) -> None:
+        """Raises DeviceFailedError."""
+        sizes = (ctypes.c_uint(blocks), *self._between, ctypes.c_uint(shared_bytes))
+        if (code := self._launch(*self._before, *sizes, *self._after)) != 0:
+            from kernels.device import failure
+
+            raise failure("cuLaunchKernel", code, _name(code))
 
 
 def keep_on_host(address: int, nbytes: int, device: int) -> None:

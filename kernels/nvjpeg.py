@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 CSS_420, CSS_GRAY = 2, 6
 INPUT_BGRI = 6
 FORMATS = (BGR8, GRAY8, I420)
-MOST_AT_ONCE = 4
+MOST_AT_ONCE = 16
+
+# What only notes something, or submits a copy of what is ready.
+_QUICK = frozenset(
+    {"nvjpegEncoderParamsSetQuality", "nvjpegEncoderParamsSetSamplingFactors", "nvjpegEncodeRetrieveBitstream"}
+)
 
 # nvjpegStatus_t
 _STATUS = {
@@ -54,12 +59,24 @@ def _candidates() -> Iterator[str]:
         yield f"/usr/local/cuda/lib64/{name}"
 
 
+class Library:
+    """nvJPEG's functions: of :attr:`working` while other Python threads run, of :attr:`quick` without letting them.
+
+    Why it is worth the difference: :mod:`kernels.driver_calls`.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Raises OSError: it is not there."""
+        self.working = ctypes.CDLL(name)
+        self.quick = ctypes.PyDLL(name)
+
+
 @cache
-def library() -> ctypes.CDLL | None:
+def library() -> Library | None:
     """nvJPEG, or None where there is none. Loading it needs no GPU."""
     for name in _candidates():
         try:
-            return ctypes.CDLL(name)
+            return Library(name)
         except OSError:
             continue
     return None
@@ -85,6 +102,38 @@ def _copied(address: ctypes.c_void_p, nbytes: int) -> bytes:
     return made
 
 
+class Handle:
+    """nvJPEG's library handle on a device, which takes it half a second; coders in any thread share it."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        """Raises DeviceFailedError: also where there is no nvJPEG."""
+        found = library()
+        if found is None:
+            raise DeviceFailedError("dlopen", 0, str(absence()), False, "see above")
+        self._library, self._device = found, device
+        self.pointer = ctypes.c_void_p()
+        device.activate()
+        self.call("nvjpegCreateSimple", ctypes.byref(self.pointer))
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """One of nvJPEG's functions. Raises DeviceFailedError unless it succeeds."""
+        functions = self._library.quick if name in _QUICK else self._library.working
+        if (code := getattr(functions, name)(*arguments)) != 0:
+            why = _STATUS.get(code, "an unknown status")
+            self._device.check()  # a lost context shows itself here, as what it is
+            raise DeviceFailedError(name, code, why, False, "lower the picture's size or use the CPU's encoder")
+
+    def destroy(self, name: str, handle: ctypes.c_void_p) -> None:
+        """Let go of what nvJPEG made; idempotent."""
+        if handle.value:
+            getattr(self._library.working, name)(handle)
+            handle.value = None
+
+    def close(self) -> None:
+        """Release it, after its coders; idempotent."""
+        self.destroy("nvjpegDestroy", self.pointer)
+
+
 class JpegCoder:
     """Encodes one picture at a time, on the stream it is told. Not thread-safe; whoever calls has activated the device.
 
@@ -92,16 +141,19 @@ class JpegCoder:
     bitstream; both grow with the largest picture and are kept.
     """
 
-    def __init__(self, device: CudaDevice, wait: WaitMode = "block") -> None:
-        """Raises DeviceFailedError: also where there is no nvJPEG."""
+    def __init__(self, device: CudaDevice, wait: WaitMode = "block", handle: Handle | None = None) -> None:
+        """``handle``: one that it shares with others, open for longer than this; None: its own.
+
+        Raises DeviceFailedError: also where there is no nvJPEG.
+        """
         from cupy.cuda import Event, Stream
 
-        found = library()
-        if found is None:
-            raise DeviceFailedError("dlopen", 0, str(absence()), False, "see above")
-        self._nvjpeg = found
         self._device = device
-        self._handle, self._state, self._params = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        self._own = Handle(device) if handle is None else None
+        self._nvjpeg = self._own or handle
+        assert self._nvjpeg is not None
+        self._call = self._nvjpeg.call
+        self._handle, self._state, self._params = self._nvjpeg.pointer, ctypes.c_void_p(), ctypes.c_void_p()
         self._buffer: HostMemory | None = None
         self._open = True
         self._quality = self._sampling = -1
@@ -112,7 +164,6 @@ class JpegCoder:
             with cuda_errors("cudaStreamCreate"):
                 self.stream = Stream(non_blocking=True)
                 self._done = Event(block=wait != "spin", disable_timing=True)
-            self._call("nvjpegCreateSimple", ctypes.byref(self._handle))
             stream = ctypes.c_void_p(self.stream.ptr)
             self._call("nvjpegEncoderStateCreate", self._handle, ctypes.byref(self._state), stream)
             self._call("nvjpegEncoderParamsCreate", self._handle, ctypes.byref(self._params), stream)
@@ -184,32 +235,25 @@ class JpegCoder:
             self._sizes.add((spec.width, spec.height))
         return self._buffer
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        if (code := getattr(self._nvjpeg, name)(*arguments)) != 0:
-            why = _STATUS.get(code, "an unknown status")
-            self._device.check()  # a lost context shows itself here, as what it is
-            raise DeviceFailedError(name, code, why, False, "lower the picture's size or use the CPU's encoder")
-
     def close(self) -> None:
         """Release everything; idempotent."""
         if not self._open:
             return
         self._open = False
-        for name, handle in (
-            ("nvjpegEncoderParamsDestroy", self._params), ("nvjpegEncoderStateDestroy", self._state),
-            ("nvjpegDestroy", self._handle),
-        ):  # fmt: skip
-            if handle.value:
-                getattr(self._nvjpeg, name)(handle)
+        assert self._nvjpeg is not None
+        self._nvjpeg.destroy("nvjpegEncoderParamsDestroy", self._params)
+        self._nvjpeg.destroy("nvjpegEncoderStateDestroy", self._state)
         if self._buffer is not None:
             self._buffer.close()
+        if self._own is not None:
+            self._own.close()
 
 
 class JpegCoders:
     """A device's coders, for any number of threads: at most ``MOST_AT_ONCE`` pictures are encoded at one time.
 
-    More do not make more: nvJPEG's threads get into each other's way (measured: kernels/TUNING.md). The others sleep,
-    and take their turns. A coder is made when it is first needed.
+    Others sleep, and take their turns: more at once are not encoded faster, and each coder holds memory on the device.
+    One is made when it is first needed.
     """
 
     def __init__(self, device: CudaDevice, most: int | None = None) -> None:
@@ -218,14 +262,16 @@ class JpegCoders:
         self._idle: queue.SimpleQueue[JpegCoder | None] = queue.SimpleQueue()
         for _ in range(self._most):
             self._idle.put(None)
-        self.users = 0  # counted by :func:`shared`
+        self._handle: Handle | None = None
+        self._making = threading.Lock()
+        self.users = 0  # counted by SharedCoder
 
     def encode(self, picture: DeviceView, quality: int, stream: Any = None) -> bytes:
         """See :meth:`JpegCoder.encode`; blocks for a coder first. Raises also what making one raises."""
         coder = self._idle.get()
         try:
             if coder is None:
-                coder = JpegCoder(self._device)
+                coder = self._make()
             return coder.encode(picture, quality, stream)
         except (DeviceFailedError, OutOfMemoryError):
             if coder is not None:  # nothing is known of its state
@@ -235,11 +281,19 @@ class JpegCoders:
         finally:
             self._idle.put(coder)
 
+    def _make(self) -> JpegCoder:
+        with self._making:
+            if self._handle is None:
+                self._handle = Handle(self._device)
+        return JpegCoder(self._device, handle=self._handle)
+
     def close(self) -> None:
         """Release all coders; blocks while one is in use."""
         for _ in range(self._most):
             if (coder := self._idle.get()) is not None:
                 coder.close()
+        if self._handle is not None:
+            self._handle.close()
 
 
 class SharedCoder:

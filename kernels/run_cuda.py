@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernels import cuda_events
+from kernels import cuda_events, driver_calls
 from kernels.codegen import KERNEL_NAME, generate
 from kernels.compiler import compile_cubin
 from kernels.crossing import IN_PLACE, Crossing
@@ -77,7 +77,7 @@ class CudaExecutor:
         change: Callable[[Plan], Plan] | None = None,
         crossing: Crossing = IN_PLACE,
     ) -> None:
-        from cupy.cuda import Stream, driver, function
+        from cupy.cuda import Stream, function
 
         self.plan = plan
         self.crossing = crossing
@@ -87,7 +87,6 @@ class CudaExecutor:
         into, awaited, out = crossing.into > 0, crossing.into > 1, crossing.out > 0
         self._plan = by_copies(changed, into=into, awaited=awaited, out=out) if into or out else changed
         self._device = device
-        self._launch = driver.launchKernel
         source = generate(self._plan)
         if device.dump_folder is not None:
             dump(device.dump_folder, self._plan, source)
@@ -99,7 +98,7 @@ class CudaExecutor:
         with cuda_errors("cudaStreamCreate"):
             self._stream = Stream(non_blocking=True)
         self._frame = Frame(number=0, first_ticket=0)
-        self._arguments = (ctypes.c_void_p * 1)(ctypes.addressof(self._frame))
+        self._launch = driver_calls.KernelLaunch(self._function, THREADS, self._frame, self._stream.ptr)
         self._memory: list[DeviceMemory | HostMemory] = []
         self._arrivals: Arrivals | None = None
         self._departures: Departures | None = None
@@ -223,8 +222,7 @@ class CudaExecutor:
                 stream.wait_event(departures.end)
             if self._attaches:
                 self._attach(ATTACH_SINGLE, source, result)
-            arguments = ctypes.addressof(self._arguments)
-            self._launch(self._function, self._grid, 1, 1, THREADS, 1, 1, self._shared_bytes, stream.ptr, arguments, 0)
+            self._launch(self._grid, self._shared_bytes)
             # Only a frame that runs moves the counters on the device.
             self._launched += 1
             frame.first_ticket = (frame.first_ticket + self._grid) % 2**32

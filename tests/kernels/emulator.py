@@ -174,8 +174,18 @@ def fake_cuda(load: Callable[[bytes], ctypes.CDLL], launched: list[int]) -> Modu
         memGetInfo=lambda: (1 << 30, 1 << 30),
         CUDARuntimeError=_Error,
     )
+
+    class KernelLaunch:
+        def __init__(self, function: int, threads: int, frame: ctypes.Structure, stream: int) -> None:
+            self._function, self._stream = function, stream
+            self._arguments = (ctypes.c_void_p * 1)(ctypes.addressof(frame))
+
+        def __call__(self, blocks: int, shared_bytes: int) -> None:
+            arguments = ctypes.addressof(self._arguments)
+            launch(self._function, blocks, 1, 1, 0, 1, 1, shared_bytes, self._stream, arguments, 0)
+
     driver = namespace(
-        launchKernel=launch,
+        KernelLaunch=KernelLaunch,
         funcSetAttribute=lambda *_: None,
         CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES=8,
         CUDADriverError=_Error,
@@ -251,6 +261,7 @@ def emulate(monkeypatch: pytest.MonkeyPatch, compiler: str, folder: Path, multip
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     monkeypatch.setattr("kernels.run_cuda._cubin", compiled)
     monkeypatch.setattr("kernels.cuda_copies.write_word", cuda.write_word)
+    monkeypatch.setattr("kernels.driver_calls.KernelLaunch", cuda.driver.KernelLaunch)
     monkeypatch.setattr("kernels.cuda_events.record", lambda event, stream: event.record(stream))
     monkeypatch.setattr("kernels.cuda_events.elapsed_ns", lambda _start, _end: 100_000)
     monkeypatch.setattr("kernels.cuda_copies.wait_for_word", _check_word)

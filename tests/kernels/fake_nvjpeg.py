@@ -27,6 +27,7 @@ class FakeNvJpeg:
         self.live: set[int] = set()  # handles that were made and not destroyed
         self.fail: dict[str, int] = {}
         self.calls: list[str] = []
+        self.working = self.quick = self
         self._made = 0
         self._quality: dict[int, int] = {}  # by parameters
         self._sampling: dict[int, int] = {}
