@@ -183,8 +183,8 @@ export class LivePicture {
   #drawn() {
     this.#trouble = "";
     if (this.#painter.shown.placeholder) this.#screen.classList.add("empty");
-    this.#loadZoom();
-    this.#zoom?.look();
+    if (this.#zoom) this.#zoom.look();
+    else this.#loadZoom().catch(() => {}); // the service has just gone; the next picture tries again
   }
 
   #said({ transport, why, trouble }) {

@@ -92,7 +92,6 @@ export class Split {
       this.stop();
       this.clear();
     }
-    for (const label of this.#screen.querySelectorAll(".side")) label.hidden = !open;
   }
 
   covers(x) {

@@ -24,18 +24,22 @@ export async function play(want, show, signal) {
     if (inside) opening.leave();
     inside = false;
   };
-  if (signal.aborted || failed("websocket") !== before) {
+  try {
+    if (!signal.aborted && failed("websocket") === before) await receive(want, show, signal, leave);
+  } finally {
     leave();
-    throw new Broken(failed("websocket"));
   }
-  await new Promise((resolve, reject) => {
+  throw new Broken(failed("websocket")); // others have found out meanwhile
+}
+
+function receive(want, show, signal, opens) {
+  return new Promise((resolve, reject) => {
     const address = new URL(`/cameras/${encodeURIComponent(want.camera)}/ws?${query(want)}`, location.href);
     address.protocol = address.protocol.replace("http", "ws");
     const socket = new WebSocket(address);
     socket.binaryType = "arraybuffer";
     let opened = false;
     const end = (error) => {
-      leave();
       silence.end();
       signal.removeEventListener("abort", stop);
       socket.onmessage = socket.onclose = null;
@@ -47,7 +51,7 @@ export async function play(want, show, signal) {
     signal.addEventListener("abort", stop);
     socket.onopen = () => {
       opened = true;
-      leave();
+      opens();
       silence.touch(SILENT_MS);
     };
     socket.onmessage = ({ data }) => {
