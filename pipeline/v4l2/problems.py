@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 
 from pipeline.sources._capture_problem import device_problem, users_text
+from pipeline.sources._files import os_error_text
 from pipeline.v4l2.device import GONE, RequestError
 
 
@@ -14,6 +15,8 @@ def open_problem(path: str, error: OSError) -> str:
     node = Path(path)
     if error.errno == errno.EBUSY:
         return f"{path} is busy{users_text(node)}; end the program that uses it"
+    if isinstance(error, PermissionError):
+        return os_error_text(node, error)
     return device_problem(node)
 
 

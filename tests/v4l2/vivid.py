@@ -16,7 +16,7 @@ from pipeline.sources import make_source
 from pipeline.sources.v4l2 import V4l2
 from tests.helpers.frames import Frames
 
-IN_MACHINE = bool(os.environ.get("PINHOLE_IN_MACHINE"))
+IN_MACHINE = bool(os.environ.get("IN_V4L2_MACHINE"))
 DRIVER = Path("/sys/bus/platform/drivers/vivid")
 # A webcam, and HDMI that is scaled to any size (with crop and compose, too, an earlier format would limit the next).
 CAPTURE_ONLY = {"node_types": "0x1,0x1", "num_inputs": "2,2", "input_types": "0xc,0xc", "ccs_cap_mode": "4,4"}

@@ -72,6 +72,7 @@ class FakeCamera:
     rate: int = 30
     memory: int = 0
     count: int = 0
+    buffer_sizes: tuple[int, ...] = ()  # as they were asked for: what the camera sees may be of another size meanwhile
     streaming: bool = False
     queued: list[int] = field(default_factory=list)
     addresses: dict[int, tuple[int, ...]] = field(default_factory=dict)
@@ -248,7 +249,7 @@ class FakeSystem:
         if request.memory == abi.USERPTR and not camera.takes_userptr:
             raise OSError(errno.EINVAL, "no foreign memory")
         self._stop(camera)
-        camera.count, camera.memory = request.count, request.memory
+        camera.count, camera.memory, camera.buffer_sizes = request.count, request.memory, camera.sizes()
 
     def _querybuf(self, camera: FakeCamera, buffer: abi.Buffer) -> None:
         sizes = camera.sizes()
@@ -264,7 +265,7 @@ class FakeSystem:
         assert buffer.memory == camera.memory
         assert buffer.index not in camera.queued, "the driver has it already"
         if camera.memory == abi.USERPTR:
-            sizes = camera.sizes()
+            sizes = camera.buffer_sizes
             if camera.mplane:
                 where = tuple(buffer.m.planes[i].m.userptr for i in range(len(sizes)))
                 lengths = tuple(buffer.m.planes[i].length for i in range(len(sizes)))
@@ -292,7 +293,7 @@ class FakeSystem:
             buffer.flags |= camera.next_flags.pop(0)
         stamp = camera.stamp_ns()
         buffer.timestamp.tv_sec, buffer.timestamp.tv_usec = divmod(stamp // 1000, 1_000_000)
-        for plane, nbytes in enumerate(camera.sizes()):
+        for plane, nbytes in enumerate(camera.buffer_sizes):
             data = camera.fill(camera.frames, nbytes)
             if camera.memory == abi.USERPTR:
                 ctypes.memmove(camera.addresses[index][plane], data, min(len(data), nbytes))

@@ -5,7 +5,7 @@
 # Exit code 77: it cannot be made here, and the last line says why. Done again only when something is missing.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-home=${PINHOLE_V4L2_MACHINE:-${XDG_CACHE_HOME:-$HOME/.cache}/pinhole/v4l2-machine}
+home=${V4L2_MACHINE_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/pinhole/v4l2-machine}
 stamp=$home/made-by
 
 cannot() { echo "no virtual machine: $*" >&2; exit 77; }

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # run.sh SECONDS COMMAND: runs a shell command in the virtual machine (see build.sh), as root, in this working directory
 # on this machine's own files. Its output and exit code come back; what it writes is gone but for /mnt/exchange, which is
-# $PINHOLE_V4L2_EXCHANGE here if that is set. Exit code 124: the time was over; 125: the machine did not come to the command.
+# $V4L2_MACHINE_EXCHANGE here if that is set. Exit code 124: the time was over; 125: the machine did not come to the command.
 set -euo pipefail
-home=${PINHOLE_V4L2_MACHINE:-${XDG_CACHE_HOME:-$HOME/.cache}/pinhole/v4l2-machine}
+home=${V4L2_MACHINE_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/pinhole/v4l2-machine}
 limit=$1
 shift
 mine=
-exchange=${PINHOLE_V4L2_EXCHANGE:-}
+exchange=${V4L2_MACHINE_EXCHANGE:-}
 if [ -z "$exchange" ]; then exchange=$(mktemp -d); mine=$exchange; fi
 trap '[ -z "$mine" ] || rm -rf "$mine"' EXIT
-printf 'export PATH=%q HOME=%q LANG=C.UTF-8 PINHOLE_IN_MACHINE=1\ncd %q || exit 125\n%s\n' "$PATH:/usr/sbin:/sbin" "$HOME" "$PWD" "$*" \
+printf 'export PATH=%q HOME=%q LANG=C.UTF-8 IN_V4L2_MACHINE=1\ncd %q || exit 125\n%s\n' "$PATH:/usr/sbin:/sbin" "$HOME" "$PWD" "$*" \
     > "$exchange/command"
 rm -f "$exchange/code"
 # /dev/kvm alone proves nothing: nested, it may open and then run no such kernel.
