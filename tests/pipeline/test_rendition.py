@@ -58,7 +58,7 @@ def camera(device: EmulatedDevice, library: FakeNvJpeg) -> Iterator[Camera]:
     camera = Camera(CameraConfig("cam", uri, parse_chain("gain_offset(gain=0.9)"), wait="block"), device)
     camera.start()
     try:
-        until_processed(camera, 1)
+        until_processed(camera, 1, 60)
         yield camera
     finally:
         assert camera.stop(10)
