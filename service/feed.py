@@ -32,6 +32,7 @@ BATCH = 32  # so many are handed a picture before the loop turns to whatever els
 SHARED_NS = 1_000_000  # how old an age may be that is sent to several viewers
 
 Render = Callable[[], Picture | None]
+Make = Callable[["LiveSource", Variant], Renderer]
 Submit = Callable[[Render], "Future[Picture | None]"]
 
 
@@ -94,7 +95,9 @@ class CameraFeeds:
 class Feed:
     """One variant while it has viewers: a task that renders the newest frame when somebody waits for one."""
 
-    def __init__(self, camera: LiveSource, variant: Variant, submit: Submit, tally: LiveTally) -> None:
+    def __init__(
+        self, camera: LiveSource, variant: Variant, submit: Submit, tally: LiveTally, make: Make = Renderer
+    ) -> None:
         self.variant = variant
         self.viewers: set[Viewer] = set()
         self.tally = tally
@@ -107,7 +110,7 @@ class Feed:
         self._demand = asyncio.Event()
         self._rendering = False
         self._submit = submit
-        self._renderer = Renderer(camera, variant)
+        self.renderer = make(camera, variant)
         self._framed: dict[Framing, tuple[Picture, int, Sequence[bytes]]] = {}
         self._marked: Picture | None = None  # ``current``, saying that it is old
         self._asking: dict[Taker, None] = {}  # in the order in which they asked
@@ -183,7 +186,7 @@ class Feed:
             self._demand.clear()
             self._rendering = True
             try:
-                picture = await asyncio.wrap_future(self._submit(self._renderer.render))
+                picture = await asyncio.wrap_future(self._submit(self.renderer.render))
                 if picture is None:
                     await self._mark()
             except Exception as error:  # a plug-in's border: an encoder's fault must not end the variant
@@ -263,7 +266,7 @@ class Feed:
         What its renderer holds on a device goes in a worker thread: that may have to wait for the device.
         """
         self._task.cancel()
-        self._submit(self._renderer.close)
+        self._submit(self.renderer.close)
 
 
 def stale_reason(picture: Picture, stale_after_s: float, state: CameraState) -> str:

@@ -17,8 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from kernels.errors import PinholeError, UnknownNameError
 from kernels.profiler import RANGES
-from service.feed import CameraFeeds, Feed, LiveSource, Render, Submit
-from service.picture import Picture, Variant
+from service.feed import CameraFeeds, Feed, LiveSource, Make, Render, Submit
+from service.picture import Picture, Renderer, Variant
 from service.sender import REPEAT_S, Sender
 from service.tally import Delivery, Encoding, LiveStatistics, LiveTally, ViewerStatistics
 
@@ -64,6 +64,8 @@ class Hub:
         self._cameras = cameras
         self._max_viewers = max_viewers
         self._max_variants = max_variants
+        # Of formats whose pictures depend on those before: who makes them. In the threads of live pictures, as jpg is.
+        self.streams: dict[str, Make] = {}
         self._feeds: dict[str, CameraFeeds] = {}
         self._subscribed: set[CameraFeeds] = set()  # those above, and those of removed cameras that wind down
         self._viewers: set[Viewer] = set()
@@ -154,8 +156,9 @@ class Hub:
         if feeds is None or not feeds.by_variant:  # none yet, or closed with the last one that was dropped
             feeds = self._feeds[variant.camera] = CameraFeeds(camera, asyncio.get_running_loop())
             self._subscribed.add(feeds)
-        pool = self._live_pool if variant.format == "jpg" else self._still_pool
-        feed = feeds.by_variant[variant] = Feed(camera, variant, self._submit_to(pool), self._tally(variant.camera))
+        pool = self._live_pool if variant.format == "jpg" or variant.format in self.streams else self._still_pool
+        make, tally = self.streams.get(variant.format, Renderer), self._tally(variant.camera)
+        feed = feeds.by_variant[variant] = Feed(camera, variant, self._submit_to(pool), tally, make)
         return feeds, feed
 
     def release(self, viewer: Viewer) -> None:

@@ -21,8 +21,8 @@ from kernels.op import Scratch
 from kernels.profiler import RANGES
 from kernels.wide_cpu import narrow
 from pipeline.demand import Place
-from pipeline.encoders import Encoder, device_encoder_for, encoder_for
-from pipeline.encoders.base import DEFAULT_QUALITY
+from pipeline.encoders import device_encoder_for, encoder_for
+from pipeline.encoders.base import DEFAULT_QUALITY, PixelEncoder
 from pipeline.lease import ReadLease
 from pipeline.rendition import DeviceRendition
 from pipeline.scaling import Downscaler, scaled_size
@@ -144,10 +144,10 @@ class Renderer:
     lose a slot. Where the camera's device writes the format itself, pixels stay there, until it fails once.
     """
 
-    def __init__(self, camera: PictureSource, variant: Variant) -> None:
+    def __init__(self, camera: PictureSource, variant: Variant, encoder: PixelEncoder | None = None) -> None:
         self._camera = camera
         self._variant = variant
-        self._encoder: Encoder = encoder_for(variant.format)
+        self._encoder: PixelEncoder = encoder_for(variant.format) if encoder is None else encoder
         self._scale = Downscaler(variant.width)
         self._scratch = Scratch()
         self._born_ns = time.monotonic_ns()

@@ -56,6 +56,18 @@ class Encoder(PictureEncoder):
         """
 
 
+class PixelEncoder(Protocol):
+    """What writes arrays: an :class:`Encoder`, or one stream of a format whose pictures depend on those before."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def media_type(self) -> str: ...
+    @property
+    def takes_16_bit(self) -> bool: ...
+    def encode(self, pixels: npt.NDArray[Any], quality: int = DEFAULT_QUALITY) -> bytes: ...
+
+
 class DeviceCoder(Protocol):
     """Encodes pictures in a device's memory, one at a time. One thread at a time, which has activated the device."""
 
