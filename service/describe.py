@@ -79,6 +79,11 @@ def camera_json(
             "chain": f"/api/v1/cameras/{statistics.name}/chain",
             "latency": f"/api/v1/cameras/{statistics.name}/latency",
             "trace": f"/api/v1/cameras/{statistics.name}/trace",
+            **(
+                {"controls": f"/api/v1/cameras/{statistics.name}/controls"}
+                if source is not None and "device" in source.details
+                else {}
+            ),
         },
     }  # fmt: skip
 

@@ -46,7 +46,7 @@ FIRST_FRAME_S = 2.8  # below what a camera gives a read
 
 _MAX_FPS = 1000
 # What a driver answers to memory that it cannot write to.
-_REFUSES_MEMORY = frozenset({errno.EINVAL, errno.EFAULT, errno.ENOMEM, errno.EOPNOTSUPP, errno.EIO})
+_REFUSES_MEMORY = frozenset({errno.EINVAL, errno.EFAULT, errno.ENOMEM, errno.EOPNOTSUPP})
 
 
 class V4l2Config(SourceConfig):

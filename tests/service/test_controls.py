@@ -81,7 +81,10 @@ def test_a_camera_that_is_away_answers_503_and_when_to_ask_again(served: Served,
 
 
 def test_state_says_what_was_asked_for_and_agreed_and_sources_list_the_device(served: Served, dev: Path) -> None:
-    details = served.get("/api/v1/cameras/cam").json()["source"]["details"]
+    camera = served.get("/api/v1/cameras/cam").json()
+    assert camera["links"]["controls"] == "/api/v1/cameras/cam/controls"
+    assert "controls" not in served.get("/api/v1/cameras/card").json()["links"]
+    details = camera["source"]["details"]
     assert details["requested"] == {"size": "64x48", "fps": None, "format": None}
     assert (details["negotiated"]["format"], details["memory"], details["copies"]) == ("GREY", "slots (USERPTR)", None)
     assert details["stamps"]["clock"] == "monotonic"

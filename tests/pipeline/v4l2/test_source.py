@@ -112,6 +112,16 @@ def test_asked_for_and_agreed(bench: Bench, query: str, code: str, size: tuple[i
         assert frames.format.live
 
 
+def test_b25_a_size_that_the_camera_has_not_gives_whole_frames_of_the_nearest(bench: Bench) -> None:
+    for size in ("300x300", "1x1", "16384x16384"):
+        with bench.frames(f"size={size}&format=GREY") as frames:
+            image = frames.format.image
+            assert (image.width, image.height) in SMALL
+            assert frames.format.details["requested"]["size"] == size
+            first = bench.camera.frames
+            assert frames.read(1)[0][0].tobytes() == whole(first, frames)
+
+
 def test_odd_sizes_are_taken_where_planes_can_be_whole(bench: Bench) -> None:
     with bench.frames("size=65x47&format=GREY") as frames:
         assert (frames.format.image.width, frames.format.image.height) == (65, 47)
