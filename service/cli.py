@@ -27,7 +27,7 @@ from kernels.errors import DeviceLostError, InputError, PinholeError
 from kernels.memory import sensible_slot_bytes
 from kernels.registry import PluginError, all_ops
 from pipeline.camera import CameraConfig
-from pipeline.encoders import all_encoders, holds_results
+from pipeline.encoders import all_encoders, holds_results, where_encoded
 from pipeline.engine import Engine
 from pipeline.sources import all_sources
 from pipeline.sources import catalogue as source_catalogue
@@ -217,6 +217,8 @@ def announce(url: str, settings: Settings, engine: Engine, reason: str) -> None:
     device = engine.device
     fields = {"url": url, "device": device.name, "memory": device.memory, "cameras": list(engine.cameras)}
     log.info("Pinhole %s on %s; device: %s; memory: %s", version(), url, device.name, reason, extra=fields)
+    if device.backend == "cuda":
+        log.info("JPEG: %s", where_encoded("jpg", device))
     if device.max_host_bytes is not None:
         of = "limits.max_memory_bytes" if settings.limits.max_memory_bytes is not None else "a quarter of the memory"
         log.info("frames may take up to %s of host memory, all cameras together (%s)", size(device.max_host_bytes), of)

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as package_version
 from pathlib import Path
 
+from kernels import nvjpeg
 from kernels.probe import Answer
 from kernels.strategies import DeviceTraits, refusals
 from service.machine import Check, Status, in_container, size, user_name, who
@@ -47,6 +48,10 @@ def gpu_checks(answers: dict[str, Answer]) -> Iterator[Check]:
     status = "ok" if nvrtc.status == "ok" else "todo" if needed else "missing"
     remedy = f"pip install 'pinhole-vision[{fitting_extra()}]'" if status == "todo" else ""
     yield Check("gpu", "nvrtc", status, nvrtc.found, remedy, required=needed)
+    if needed and (reason := nvjpeg.absence()) is not None:
+        yield Check("gpu", "nvjpeg", "todo", reason, f"pip install 'pinhole-vision[{fitting_extra()}]'")
+    elif needed:
+        yield Check("gpu", "nvjpeg", "ok", "JPEG is encoded on the GPU")
     yield from device_file_checks()
 
 

@@ -13,7 +13,15 @@ from kernels.errors import UnknownNameError
 from kernels.registry import broken, check_complete, load_class
 from pipeline.encoders.base import DeviceEncoder, Encoder, PictureEncoder
 
-__all__ = ["DeviceEncoder", "Encoder", "all_encoders", "device_encoder_for", "encoder_for", "holds_results"]
+__all__ = [
+    "DeviceEncoder",
+    "Encoder",
+    "all_encoders",
+    "device_encoder_for",
+    "encoder_for",
+    "holds_results",
+    "where_encoded",
+]
 
 
 @cache
@@ -41,6 +49,19 @@ def device_encoder_for(format: str, device: Device) -> DeviceEncoder | None:
         if isinstance(encoder, DeviceEncoder) and encoder.format == format and encoder.absence(device) is None:
             return encoder
     return None
+
+
+def where_encoded(format: str, device: Device) -> str:
+    """In words, who writes that format of what is on that device, and why."""
+    if (found := device_encoder_for(format, device)) is not None:
+        stay = ", where results stay" if device.holds_results else ""
+        return f"{found.name} on the device{stay}"
+    reasons = [
+        encoder.absence(device)
+        for encoder in _found().values()
+        if isinstance(encoder, DeviceEncoder) and encoder.format == format
+    ]
+    return f"{encoder_for(format).name} on the CPU" + "".join(f": {reason}" for reason in reasons)
 
 
 def holds_results(device: Device) -> bool:

@@ -8,6 +8,7 @@ import time
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from pipeline.encoders import where_encoded
 from service.context import Shared, observe
 from service.describe import milliseconds, rounded
 from service.problems import Json
@@ -40,7 +41,11 @@ async def state(shared: Shared) -> Response:
             "version": version(),
             "pid": os.getpid(),
             "uptime_s": round((time.monotonic_ns() - shared.started_ns) / 1e9, 3),
-            "device": {**engine.device.describe(), "reason": shared.memory_reason},
+            "device": {
+                **engine.device.describe(),
+                "reason": shared.memory_reason,
+                "jpeg": where_encoded("jpg", engine.device),
+            },
             "held_bytes": {kind: ledger.held(kind) for kind in ("pinned", "managed", "host", "device")},
             "slots_bytes_limit": engine.device.max_host_bytes,
             "token_required": settings.token is not None,

@@ -18,7 +18,7 @@ from kernels.errors import DeviceFailedError
 from kernels.image import Pixels
 from kernels.op import Scratch
 from pipeline.camera import Camera, CameraConfig
-from pipeline.encoders import all_encoders, device_encoder_for, holds_results
+from pipeline.encoders import all_encoders, device_encoder_for, holds_results, where_encoded
 from pipeline.rendition import DeviceRendition
 from pipeline.scaling import scaled_size
 from service.picture import Picture, Renderer, Variant
@@ -211,3 +211,12 @@ def test_a_closed_renderer_makes_nothing(camera: Camera, library: FakeNvJpeg) ->
     renderer.close()
     assert not library.live
     assert renderer.render() is None
+
+
+def test_who_encodes_is_said_in_words(device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert where_encoded("jpg", device) == "jpeg_gpu on the device, where results stay"
+    device.holds_results = False
+    assert where_encoded("jpg", device) == "jpeg_gpu on the device"
+    assert where_encoded("png", device) == "png on the CPU"
+    monkeypatch.setattr(nvjpeg, "library", lambda: None)
+    assert where_encoded("jpg", device).startswith("jpeg_cpu on the CPU: nvJPEG is not installed; install")
