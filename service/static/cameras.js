@@ -44,7 +44,7 @@ export class CameraList {
       setBadge(card.badge, level, text);
       setText(card.fps, camera.fps === null ? "– fps" : `${camera.fps.toFixed(1)} fps`);
       setText(card.age, camera.age_ms === null ? "no frame yet" : `${ageText(camera.age_ms)} old`);
-      setText(card.drops, `${whole(dropped(camera))} drops`);
+      setText(card.drops, dropped(camera) === 1 ? "1 drop" : `${whole(dropped(camera))} drops`);
       if (camera.name !== current) card.link.removeAttribute("aria-current");
       else if (!card.link.hasAttribute("aria-current")) {
         card.link.setAttribute("aria-current", "true");
