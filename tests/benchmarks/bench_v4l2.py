@@ -135,8 +135,9 @@ def shown(figures: list[Figure]) -> str:
 def main() -> int:
     given, load = arguments(__doc__), LoadMeter()
     counts = {case: FRAMES // 10 if "MJPG" in case else FRAMES for case in CASES}
-    figures = [combined([measure(case, count) for _ in range(given.runs)]) for case, count in counts.items()]
-    data = {"figures": [asdict(one) for one in figures]}
+    runs = [[measure(case, count) for _ in range(given.runs)] for case, count in counts.items()]
+    figures = [combined(one) for one in runs]
+    data = {"figures": [asdict(one) for one in figures], "runs": [[asdict(one) for one in r] for r in runs]}
     publish("bench_v4l2", __doc__ or "", f"{shown(figures)}\n\nLoad: {load.stop()}.", data, given.out)
     return 0 if all(one.is_met for one in figures if one.is_judged) else 1
 
