@@ -30,9 +30,11 @@ from service.routes import (
     profile,
     state,
     trace,
+    whep,
 )
 from service.settings import Settings
 from service.version import version
+from service.whep import Sessions
 
 log = logging.getLogger("pinhole.app")
 
@@ -43,10 +45,10 @@ CORS_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 CORS_HEADERS = ("Authorization", "Content-Type")
 EXPOSED_HEADERS = (
     "X-Timestamp", "X-Frame-Sequence", "X-Frame-Age-Ms", "X-Chain-Version", "X-Frame-Width", "X-Frame-Height",
-    "X-Pixel-Format", "X-Pinhole-Placeholder", "X-Pinhole-Stale", "Retry-After", "Location",
+    "X-Pixel-Format", "X-Pinhole-Placeholder", "X-Pinhole-Stale", "Retry-After", "Location", "Link",
 )  # fmt: skip
 
-_RESOURCES = (page, health, metrics, state, configuration, catalogue, cameras, controls, trace, profile, live)
+_RESOURCES = (page, health, metrics, state, configuration, catalogue, cameras, controls, trace, profile, live, whep)
 
 
 def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -> FastAPI:
@@ -61,6 +63,7 @@ def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -
     limits = settings.limits
     hub = Hub(lambda: engine.cameras, max_viewers=limits.max_viewers, max_variants=limits.max_variants)
 
+    sessions = Sessions(hub, settings)
     profiler = Profiler(lambda: engine.gpu or engine.device)
 
     @asynccontextmanager
@@ -70,6 +73,7 @@ def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -
             yield
         finally:
             await hub.stop()
+            await sessions.stop()
             await profiler.close()
             late = await anyio.to_thread.run_sync(engine.stop, ENGINE_DEADLINE_S)
             if not late:
@@ -83,7 +87,7 @@ def create_app(engine: Engine, settings: Settings, *, memory_reason: str = "") -
         redoc_url=None,
         lifespan=lifespan,
     )
-    app.state.pinhole = Context(engine, hub, settings, profiler, memory_reason)
+    app.state.pinhole = Context(engine, hub, settings, profiler, sessions, memory_reason)
     install_problem_handlers(app)
     for router in (*(resource.router for resource in _RESOURCES), chain.make_router()):
         app.router.routes.extend(router.routes)

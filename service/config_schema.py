@@ -85,7 +85,7 @@ SECTIONS: Mapping[Place, tuple[str, ...]] = {
     (CAMERAS,): (),
 }
 CAMERA_KEYS = tuple(CameraSettings.model_fields)
-LISTS = frozenset({"allow_hosts", "allow_origins"})
+LISTS = frozenset({"allow_hosts", "allow_origins", "ice_servers"})
 
 # Keys that people know from elsewhere, and where here says it.
 _ELSEWHERE = {

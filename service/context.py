@@ -15,16 +15,18 @@ from service.live import Hub
 from service.profile import Profiler
 from service.settings import Settings
 from service.tally import LiveStatistics
+from service.whep import Sessions
 
 
 @dataclass(slots=True)
 class Context:
-    """The one engine, hub and profiler of the process; ``memory_reason`` says why the device is the one it is."""
+    """What there is one of in the process; ``memory_reason`` says why the device is the one it is."""
 
     engine: Engine
     hub: Hub
     settings: Settings
     profiler: Profiler
+    sessions: Sessions
     memory_reason: str = ""
     started_ns: int = field(default_factory=time.monotonic_ns)
 

@@ -75,6 +75,7 @@ def camera_json(
         "links": {
             "stream": f"/cameras/{statistics.name}/stream",
             "websocket": f"/cameras/{statistics.name}/ws",
+            "whep": f"/cameras/{statistics.name}/whep",
             "snapshot": f"/cameras/{statistics.name}/snapshot",
             "chain": f"/api/v1/cameras/{statistics.name}/chain",
             "latency": f"/api/v1/cameras/{statistics.name}/latency",

@@ -29,7 +29,13 @@ def set_up_logging(
     root.setLevel(level.upper())
     logging.getLogger("pinhole").setLevel(level.upper())
     logging.getLogger("pinhole.serve").setLevel(min(logging.INFO, root.level))
-    for noisy in ("uvicorn", "uvicorn.error", "asyncio"):  # "Started server process" and the like
+    for noisy in (
+        "uvicorn",
+        "uvicorn.error",
+        "asyncio",
+        "aiortc",
+        "aioice",
+    ):  # "Started server process", each ICE check
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
     return handler
 

@@ -131,7 +131,7 @@ class PinholeCollector(Collector):
             (
                 (s.name, kind, count)
                 for s, live in cameras
-                for kind, count in ({"mjpeg": 0, "websocket": 0} | dict(live.viewers)).items()
+                for kind, count in ({"mjpeg": 0, "websocket": 0, "webrtc": 0} | dict(live.viewers)).items()
                 if kind != "snapshot"
             ),
         )  # fmt: skip

@@ -45,7 +45,16 @@ def mark_stale(data: bytes, reason: str) -> bytes:
     picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     if picture is None or picture.shape[1] < MIN_TEXT_WIDTH_PX:
         return data
+    draw_stale(np.asarray(picture, np.uint8), reason)
+    marked: bytes = cv2.imencode(".jpg", picture, (cv2.IMWRITE_JPEG_QUALITY, 90))[1].tobytes()
+    return marked
+
+
+def draw_stale(picture: Pixels, reason: str) -> None:
+    """Draw that band on ``picture``, (H, W, 3) BGR; nothing where it is tiny."""
     height, width = picture.shape[:2]
+    if width < MIN_TEXT_WIDTH_PX:
+        return
     text = f"NOT LIVE: {printable(reason)}"
     (text_px, letter_px), _ = cv2.getTextSize(text, _FONT, 1.0, 1)
     scale = min(1.5, 0.9 * width / text_px)
@@ -53,8 +62,6 @@ def mark_stale(data: bytes, reason: str) -> bytes:
     cv2.rectangle(picture, (0, height - 2 * line_px - 2), (width, height), _STALE, cv2.FILLED)
     place = (int(width * 0.05), height - line_px // 2 - 2)
     cv2.putText(picture, text, place, _FONT, scale, _BACK, max(1, round(2 * scale)), cv2.LINE_AA)
-    marked: bytes = cv2.imencode(".jpg", picture, (cv2.IMWRITE_JPEG_QUALITY, 90))[1].tobytes()
-    return marked
 
 
 def printable(text: str, limit: int = 300) -> str:

@@ -10,15 +10,26 @@ from pipeline.encoders import all_encoders
 from pipeline.encoders.base import DEFAULT_QUALITY
 from service.inputs import QueryModel
 from service.picture import Variant, View
+from service.video import VideoVariant
 
 # Few, so that many viewers share a rendition: the page, too, asks for the next larger one of these and scales.
 WIDTHS_PX = (160, 320, 480, 640, 960, 1280, 1920, 2560, 3840)
+
+
+# Of these, too, so that peers share an encoder.
+BITRATES_KBPS = (300, 500, 1000, 2000, 4000, 8000)
 
 
 def _offered(width: int) -> int:
     if width not in WIDTHS_PX:
         raise ValueError("it is not one of the widths that are made")
     return width
+
+
+def _offered_rate(rate: int) -> int:
+    if rate not in BITRATES_KBPS:
+        raise ValueError("it is not one of the bit rates that are made")
+    return rate
 
 
 class LiveQuery(QueryModel):
@@ -51,3 +62,23 @@ class SnapshotQuery(LiveQuery):
         description="npy with view=source is the packed native planes.",
         json_schema_extra={"enum": [encoder.format for encoder in all_encoders().values()]},
     )
+
+
+class VideoQuery(QueryModel):
+    """Parameters of a live picture as video."""
+
+    view: View = Field(default=View.RESULT, description="What the chain made, or what the camera wrote.")
+    width: Annotated[int, AfterValidator(_offered)] | None = Field(
+        default=None,
+        description="Scale down to this many pixels; never up.",
+        json_schema_extra={"enum": list(WIDTHS_PX)},
+    )
+    bitrate: Annotated[int, AfterValidator(_offered_rate)] | None = Field(
+        default=None,
+        description="kbit/s at 30 frames a second; left out: one that suits the size.",
+        json_schema_extra={"enum": list(BITRATES_KBPS)},
+    )
+
+    def variant(self, camera: str) -> VideoVariant:
+        """The rendition of ``camera`` that this asks for."""
+        return VideoVariant(camera, self.view, "h264", 0, self.width, self.bitrate)

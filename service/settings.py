@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -37,6 +38,7 @@ class Limits(SettingsModel):
     """Bounds on what clients can make the service do."""
 
     max_viewers: int = Field(default=100, ge=1, le=10_000, description="Live viewers of all cameras together.")
+    max_peers: int = Field(default=32, ge=0, le=1000, description="Those of them that come by WebRTC; 0: none may.")
     max_variants: int = Field(default=32, ge=1, le=1024, description="Renditions encoded at once, for each camera.")
     max_body_bytes: int = Field(default=65_536, ge=1024, le=1 << 30, description="Largest request body.")
     max_memory_bytes: int | None = Field(
@@ -56,9 +58,29 @@ class Settings(SettingsModel):
     insecure: bool = Field(default=False, description="Listen on other addresses without a token.")
     allow_hosts: tuple[str, ...] = Field(default=(), description="Other names under which it is asked.")
     allow_origins: tuple[str, ...] = Field(default=(), description="Pages of other origins that may control it.")
+    ice_servers: tuple[str, ...] = Field(
+        default=(),
+        description="STUN servers for WebRTC, stun:HOST:PORT; only who comes from another network needs one.",
+    )
+    webrtc_address: str | None = Field(
+        default=None, description="Address under which others reach this machine's UDP ports, if it is not its own."
+    )
     limits: Limits = Limits()
     log_format: Literal["text", "json"] = Field(default="text", description="json: one object a line.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="What is logged.")
+
+    @field_validator("ice_servers")
+    @classmethod
+    def _stun_servers(cls, servers: tuple[str, ...]) -> tuple[str, ...]:
+        for server in servers:
+            if not re.fullmatch(r"stun:(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]{1,253})(:[0-9]{1,5})?", server):
+                raise ValueError(f"{server[:100]!r} is not stun:HOST or stun:HOST:PORT")
+        return servers
+
+    @field_validator("webrtc_address")
+    @classmethod
+    def _plain_address(cls, address: str | None) -> str | None:
+        return None if address is None else str(ipaddress.ip_address(address))
 
     def check(self) -> Settings:
         """The same settings, if they are safe to serve.

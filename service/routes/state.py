@@ -49,6 +49,7 @@ async def state(shared: Shared) -> Response:
             "held_bytes": {kind: ledger.held(kind) for kind in ("pinned", "managed", "host", "device")},
             "slots_bytes_limit": engine.device.max_host_bytes,
             "token_required": settings.token is not None,
+            "webrtc": shared.sessions.absence is None,
             "limits": settings.limits.model_dump(),
             "cameras": cameras,
         }

@@ -26,7 +26,7 @@ def logging_as_before() -> Iterator[None]:
     """For tests that set up logging as the service does."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    names = ("pinhole", "pinhole.serve", "uvicorn", "uvicorn.error", "asyncio")
+    names = ("pinhole", "pinhole.serve", "uvicorn", "uvicorn.error", "asyncio", "aiortc", "aioice")
     levels = {name: logging.getLogger(name).level for name in names}
     yield
     root.handlers[:] = handlers

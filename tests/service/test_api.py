@@ -149,8 +149,9 @@ def test_the_configuration_keeps_what_was_set_and_no_token(tmp_path: Path) -> No
     secret.write_text("a-token-of-some-length")
     given: dict[str, Any] = {
         "host": "0.0.0.0", "port": 9000, "insecure": True, "allow_hosts": ["a.example"], "allow_origins": ["https://x"],
-        "limits": {"max_viewers": 5, "max_variants": 6, "max_body_bytes": 7000, "max_memory_bytes": 50_000_000,
-                   "send_deadline_s": 1.5},
+        "ice_servers": ["stun:a.example"], "webrtc_address": "::1",
+        "limits": {"max_viewers": 5, "max_peers": 4, "max_variants": 6, "max_body_bytes": 7000,
+                   "max_memory_bytes": 50_000_000, "send_deadline_s": 1.5},
         "log_format": "json", "log_level": "debug", "memory": "host", "token_file": str(secret),
         "ops_dir": str(tmp_path), "dump_cuda": str(tmp_path), "cameras": {},
     }  # fmt: skip

@@ -274,7 +274,8 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
         "PINHOLE_ALLOW_HOSTS": "a.example, b.example", "PINHOLE_ALLOW_ORIGINS": '["https://x.example"]',
         "PINHOLE_LOG_FORMAT": "json", "PINHOLE_LOG_LEVEL": "debug", "PINHOLE_MEMORY": "host",
         "PINHOLE_OPS_DIR": str(tmp_path), "PINHOLE_DUMP_CUDA": str(tmp_path),
-        "PINHOLE_LIMITS__MAX_VIEWERS": "5", "PINHOLE_LIMITS__MAX_VARIANTS": "6",
+        "PINHOLE_ICE_SERVERS": "stun:a.example:3478, stun:[::1]", "PINHOLE_WEBRTC_ADDRESS": "203.0.113.7",
+        "PINHOLE_LIMITS__MAX_VIEWERS": "5", "PINHOLE_LIMITS__MAX_PEERS": "4", "PINHOLE_LIMITS__MAX_VARIANTS": "6",
         "PINHOLE_LIMITS__MAX_BODY_BYTES": "7000", "PINHOLE_LIMITS__MAX_MEMORY_BYTES": "50000000",
         "PINHOLE_LIMITS__SEND_DEADLINE_S": "1.5",
         "PINHOLE_CAMERAS__Front__URI": "testcard://", "PINHOLE_CAMERAS__Front__CHAIN": "sobel | invert",
@@ -294,9 +295,11 @@ def test_every_key_has_a_variable(tmp_path: Path) -> None:
     assert (settings.host, settings.port, settings.insecure, settings.memory) == ("127.0.0.2", 9000, True, "host")
     assert settings.allow_hosts == ("a.example", "b.example")
     assert settings.allow_origins == ("https://x.example",)
+    assert settings.ice_servers == ("stun:a.example:3478", "stun:[::1]")
+    assert settings.webrtc_address == "203.0.113.7"
     assert (settings.log_format, settings.log_level) == ("json", "debug")
     assert settings.limits.model_dump() == {
-        "max_viewers": 5, "max_variants": 6, "max_body_bytes": 7000, "max_memory_bytes": 50_000_000,
+        "max_viewers": 5, "max_peers": 4, "max_variants": 6, "max_body_bytes": 7000, "max_memory_bytes": 50_000_000,
         "send_deadline_s": 1.5,
     }  # fmt: skip
     cameras = {camera.name: camera for camera in effective.cameras}
