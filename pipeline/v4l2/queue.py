@@ -176,7 +176,8 @@ class BufferQueue:
         if planes is None:
             used: tuple[int, ...] = (buffer.bytesused,)
         else:
-            used = tuple(plane.bytesused - plane.data_offset for plane in planes[: len(self._lengths)])
+            # A picture that does not begin where its memory does (an encoder's header before it) is none for us.
+            used = tuple(0 if plane.data_offset else plane.bytesused for plane in planes[: len(self._lengths)])
         stamp = buffer.timestamp
         return Dequeued(
             index, self._owners.pop(index), used, buffer.flags, buffer.field, buffer.sequence,

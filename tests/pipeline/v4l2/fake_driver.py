@@ -56,6 +56,7 @@ class FakeCamera:
     row_alignment: int = 1
     flags: int = abi.BUF_FLAG_TIMESTAMP_MONOTONIC
     pace_s: float = 0.0  # between frames
+    data_offset: int = 0
     extra_bytes: int = 0  # of sizeimage beyond the picture
     gone: bool = False
     paused: bool = False  # no frame comes
@@ -303,7 +304,7 @@ class FakeSystem:
                 del memory
             used = len(data) if camera.code in COMPRESSED else camera.used(nbytes)
             if camera.mplane:
-                buffer.m.planes[plane].bytesused, buffer.m.planes[plane].data_offset = used, 0
+                buffer.m.planes[plane].bytesused, buffer.m.planes[plane].data_offset = used, camera.data_offset
             else:
                 buffer.bytesused = used
         camera.frames += 1

@@ -199,6 +199,10 @@ def test_a_memory_for_each_plane(bench: Bench) -> None:
             for number, (pixels, capture) in enumerate(frames.read(6), first):
                 assert pixels.tobytes() == whole(number, frames)
                 assert capture.copied_bytes == (frames.format.image.pixel_bytes if query else 0)
+            bench.camera.data_offset = 16
+            with pytest.raises(FrameCorrupt):
+                frames.source.read(frames)
+            bench.camera.data_offset = 0
 
 
 @pytest.mark.parametrize("late", [False, True])
