@@ -26,7 +26,9 @@ UNREAD = 2
 RATE = 30  # of pictures on a line whose round trip is known
 MOST_ON_THE_WAY = 30
 LOOK_S = 0.02  # how often a reader's window is looked at that is behind
-PACE_S = 0.13  # between pictures to one that may be behind
+CERTAIN_BYTES = 1 << 16  # below that a window may be narrower for what the kernel needs itself
+PACE_S = 0.1  # between pictures to one that may be behind, as long as nothing is known of its rate
+MOST_PACE_S = 0.2
 BEHIND_S = 0.7  # after this long it gets a picture all the same
 REPEAT_S = 1.0  # a picture is sent again after this long, so that a client knows that the connection lives
 
@@ -67,6 +69,8 @@ class Sender:
         self._holding = False  # until an answer comes
         self._widest = 0  # that the client's window was
         self._behind_since: float | None = None
+        self._last_seen: tuple[int, float] | None = None  # how much had been read, when the last picture was offered
+        self._bytes_per_s = 0.0
         connection.on_drained(self._drained)
         connection.on_pong(self._answered)
         viewer.sender = self
@@ -144,25 +148,37 @@ class Sender:
         """True if the client's kernel holds more than a picture and a quarter (of ``nbytes``) that was not read.
 
         Its window says so, as of its last answer: it was wider by that much. That a reader has caught up it tells of
-        itself only where the window has doubled (Linux, ``tcp_cleanup_rbuf``): there we wait for that, else a while.
+        itself only where the window has doubled (Linux, ``tcp_cleanup_rbuf``). There we wait for that; else for as long
+        as it needs by the rate at which it read between our last two pictures.
         """
         window = self._connection.line().window_bytes
         if window is None:
             return False
         self._widest = max(self._widest, window)
-        now = self._loop.time()
-        if self._widest - window <= 1.25 * nbytes:
-            self._behind_since = None
+        unread = self._widest - window
+        if unread <= max(1.25 * nbytes, CERTAIN_BYTES):
+            self._behind_since = self._last_seen = None
             return False
-        if 2 * window > self._widest:
-            self._behind_since = None
-            return now - self._offered_at < PACE_S
+        now = self._loop.time()
         if self._behind_since is None:
             self._behind_since = now
-        if now - self._behind_since < BEHIND_S:
-            return True
-        self._widest, self._behind_since = window, None  # it may have narrowed for good
-        return False
+        pace_s = self._pace_s(self._viewer.sent_bytes - unread, unread - nbytes / 4)
+        if now - self._behind_since >= BEHIND_S:
+            self._widest, self._behind_since = window, None  # it may have narrowed for good
+            return False
+        if 2 * window > self._widest and now - self._offered_at >= pace_s:
+            self._behind_since = None
+            return False
+        return True
+
+    def _pace_s(self, read: int, unread: float) -> float:
+        """How long it takes to read ``unread`` bytes, once ``read`` are, after the last picture was offered."""
+        before, self._last_seen = self._last_seen, (read, self._offered_at)
+        if before is not None and before[1] < self._offered_at:
+            # A reader that had caught up seems to be slower than it is: a low figure counts little.
+            seen = (read - before[0]) / (self._offered_at - before[1])
+            self._bytes_per_s = max(1.0, seen, 0.8 * self._bytes_per_s)
+        return min(MOST_PACE_S, unread / self._bytes_per_s) if self._bytes_per_s else PACE_S
 
     def _answered(self, data: bytes) -> None:
         """The client has read the picture that was written at ``data``; those before it too."""
