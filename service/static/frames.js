@@ -54,7 +54,8 @@ export class Painter {
   put(frame) {
     free(this.#next);
     this.#next = frame;
-    this.#turn ||= requestAnimationFrame(() => this.#paint());
+    if (!frame.image.close) this.#paint(); // a video, which shows another frame by the next turn
+    else this.#turn ||= requestAnimationFrame(() => this.#paint());
   }
 
   #paint() {

@@ -6,11 +6,13 @@ import { Decoder } from "./frames.js";
 export const TRANSPORTS = { webrtc: "WebRTC", websocket: "WebSocket", mjpeg: "Motion JPEG", stills: "single pictures" };
 const AGAIN_MS = [250, 500, 1000, 2000, 4000];
 const FORGET_MS = 60000; // then a transport that did not work is tried again
+const SLOW_MS = 2000; // those that took longer to fail are left for longer, and on the next visit too
+const SLOW_FORGET_MS = 600000;
 const ANSWER_MS = 2000;
 const KNOWN_MS = 100;
 
-// Of all streams of the page: what does not work for one does not for the others. transport → {at, why}
-const failures = new Map();
+// Of all streams of the page: what does not work for one does not for the others. transport → {why, slow, until}
+const failures = recalled();
 const running = new Map(); // stream → the transport by which its pictures come now
 let chosen = recall("transport");
 
@@ -19,10 +21,28 @@ export const choice = {
   get: () => (chosen in TRANSPORTS ? chosen : ""),
   set(transport) {
     chosen = transport;
-    failures.clear();
+    forget();
     remember("transport", transport);
   },
 };
+
+function recalled() {
+  try {
+    return new Map(JSON.parse(recall("failures") || "[]"));
+  } catch {
+    return new Map(); // of another version
+  }
+}
+
+function fail(transport, why, slow) {
+  failures.set(transport, { why, slow, until: Date.now() + (slow ? SLOW_FORGET_MS : FORGET_MS) });
+  remember("failures", JSON.stringify([...failures].filter(([, failure]) => failure.slow)));
+}
+
+function forget() {
+  failures.clear();
+  remember("failures", "");
+}
 
 // A transport that ended: what it does, "went silent". gaveUp: it did not say no, it said nothing; refusal: the service's
 // own words instead.
@@ -70,7 +90,7 @@ function pick(ladder) {
   const why = [];
   for (const transport of ladder) {
     const failure = failures.get(transport);
-    const again = failure && performance.now() - failure.at > FORGET_MS;
+    const again = failure && Date.now() > failure.until;
     if (!failure || again || transport === ladder.at(-1)) return { transport, why: again ? "" : why.join("; ") };
     why.push(`${TRANSPORTS[transport]} ${failure.why}`);
   }
@@ -140,6 +160,7 @@ export class Stream {
         if (!signal.aborted) await lost({ transport, why, trouble: "the service does not answer" });
         continue;
       }
+      const started = performance.now();
       let worked = false;
       const show = (frame) => {
         if (signal.aborted) return;
@@ -162,12 +183,12 @@ export class Stream {
         const what = error instanceof Broken ? error.message : "does not load";
         const others = [...running.values()].includes(transport); // then it does work here
         if (failed(transport) && transport !== ladder.at(-1)) continue;
-        if (error.refusal) failures.clear(); // that may be why the others do not work either
+        if (error.refusal) forget(); // that may be why the others do not work either
         else if (!worked && !others && transport !== ladder.at(-1) && await answers()) {
           // Once may have been the moment in which the service started.
           strikes += error.gaveUp ? 2 : 1;
           if (strikes >= 2) {
-            failures.set(transport, { at: performance.now(), why: what });
+            fail(transport, what, performance.now() - started > SLOW_MS);
             strikes = 0;
           }
           continue;

@@ -2,7 +2,7 @@
 import { Broken, query, watch } from "./stream.js";
 import { playWhep } from "./webrtc.js";
 
-const OPEN_MS = 5000; // with the search for a way through
+const OPEN_MS = 6000; // playWhep gives up, and says why, before that
 const SILENT_MS = 5000;
 
 export async function play({ camera, video, ...want }, show, signal) {
@@ -14,13 +14,12 @@ export async function play({ camera, video, ...want }, show, signal) {
     late = late || "does not open";
     own.abort();
   }, OPEN_MS);
-  const onFrame = (frame = {}) => {
+  let age = null; // where nothing is known of a frame, it is as old as the one before was
+  const onFrame = ({ sequence = null, age_ms = NaN, timestamp = null, placeholder = "" }) => {
     late = "went silent";
     silence.touch(SILENT_MS);
-    show({
-      image: video, sequence: frame.sequence ?? null, ageMs: frame.age_ms ?? null, at: performance.now(),
-      wallS: frame.timestamp ?? null, placeholder: frame.placeholder ?? "",
-    });
+    if (Number.isFinite(age_ms)) age = age_ms;
+    show({ image: video, sequence, ageMs: placeholder ? null : age, at: performance.now(), wallS: timestamp, placeholder });
   };
   try {
     await playWhep({ url: `/cameras/${encodeURIComponent(camera)}/whep?${query(want)}`, video, onFrame, signal: own.signal });

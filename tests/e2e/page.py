@@ -33,10 +33,15 @@ def opened(
     height: int = 900,
     expected: str = "",
     moving: bool = True,
+    transport: str = "websocket",
     **options: Any,
 ) -> Iterator[Page]:
-    """The page, moving; at exit it must have logged no error but ``expected`` and asked nobody else for anything."""
+    """The page, moving; at exit it must have logged no error but ``expected`` and asked nobody else for anything.
+
+    ``transport`` is what the user has chosen before, "" the best there is.
+    """
     context = browser.new_context(viewport={"width": width, "height": height}, **options)
+    context.add_init_script(f"""localStorage["pinhole.transport"] ??= "{transport}";""")
     context.set_default_timeout(WAIT_MS)
     page = context.new_page()
     watched = Watched(page, url)
@@ -46,7 +51,7 @@ def opened(
             until(lambda: picture_width(page) > 16, "a picture")
         yield page
         complaints = [text for text in watched.complaints if not (expected and re.search(expected, text))]
-        assert complaints == []
+        assert complaints == [], complaints
         assert watched.foreign == []
     finally:
         context.close()

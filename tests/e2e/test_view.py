@@ -294,23 +294,46 @@ def test_where_websockets_do_not_come_through_motion_jpeg_does(
         until(lambda: code(page) not in (None, number), "another picture")
         kinds = [one["kind"] for one in service.get("/api/v1/cameras/card").json()["viewers"]["connections"]]
         assert kinds == ["mjpeg"]
+        if upgrades == "swallowed":  # not waited for once more
+            tried: list[str] = []
+            page.on("websocket", lambda socket: tried.append(socket.url))
+            page.reload()
+            expect(via).to_have_text(f"Motion JPEG (WebSocket {why})")
+            assert tried == []
 
 
 def test_the_user_chooses_how_it_comes_and_that_is_remembered(browser: Browser, service: Server) -> None:
     def kinds() -> list[str]:
         return [one["kind"] for one in service.get("/api/v1/cameras/card").json()["viewers"]["connections"]]
 
-    with opened(browser, service.url) as page:
+    best = "WebRTC" if service.get("/api/v1/state").json().get("webrtc") else "WebSocket"
+    with opened(browser, service.url, transport="", expected="404") as page:
         via = page.locator("#via")
-        expect(via).to_have_text("WebSocket")
+        expect(via).to_have_text(best)
         page.get_by_label("by", exact=True).select_option("Motion JPEG")
         expect(via).to_have_text("Motion JPEG")
         until(lambda: kinds() == ["mjpeg"], "that alone")
         page.reload()
         expect(via).to_have_text("Motion JPEG")
         page.get_by_label("by", exact=True).select_option("the best way")
-        expect(via).to_have_text("WebSocket")
-        until(lambda: kinds() == ["websocket"], "that alone")
+        expect(via).to_have_text(best)
+        until(lambda: kinds() == [best.lower()], "that alone")
+
+
+def test_over_webrtc_the_frozen_frame_is_the_one_that_is_named(browser: Browser, service: Server) -> None:
+    if not service.get("/api/v1/state").json().get("webrtc"):
+        pytest.skip("aiortc is not installed")
+    gone = "404"  # of a session that the service ended before it was told to
+    with opened(browser, service.url, transport="", expected=gone) as page:
+        expect(page.locator("#via")).to_have_text("WebRTC")
+        expect(page.locator("#age")).to_have_text(re.compile(r"^\d+ ms old$"))
+        for _ in range(3):
+            until(lambda: code(page) is not None, "a picture")
+            page.keyboard.press("p")
+            until(lambda: viewers(service) == {"card": 0}, "the stream's end")
+            expect(page.locator("#message")).to_contain_text(f"Frozen: frame {code(page)}, ")
+            page.keyboard.press("p")
+            until(lambda: viewers(service) == {"card": 1}, "the stream")
 
 
 # Draws frames of its own into the video, as a peer would; it breaks after as many as the address says.
@@ -339,9 +362,8 @@ def test_webrtc_is_taken_where_it_is_offered_and_left_where_it_does_not_come(bro
         page.route("**/static/webrtc.js", lambda route: route.fulfill(body=script, content_type="text/javascript"))
         page.reload()
 
-    with opened(browser, service.url) as page:
+    with opened(browser, service.url, transport="") as page:
         via = page.locator("#via")
-        expect(via).to_have_text("WebSocket")
         offer(page, 10_000)
         expect(via).to_have_text("WebRTC")
         until(lambda: picture_width(page) == 320, "the video on the canvas")
