@@ -247,7 +247,7 @@ def hostile_table(result: Hostile) -> str:
         for kind in ("mjpeg", "websocket")
     ]
     rows += [
-        ["never reads", f"{found['cut_off']:.0f} of {found['deaf']:.0f} gone, the last in {found['last_gone_s']:.1f} s"],
+        ["never reads", f"{found['cut_off']:.0f} of {found['deaf']:.0f}, the last in {found['last_gone_s']:.1f} s"],
         [
             f"{found['connects']:.0f} connects and resets",
             f"left: {result.viewers_left:.0f} viewers, {result.descriptors_more} descriptors, "
