@@ -25,7 +25,12 @@ __all__ = [
 
 
 @cache
-def _found() -> dict[str, PictureEncoder]:
+def picture_encoders() -> dict[str, PictureEncoder]:
+    """Every encoder of both kinds by name, sorted; loaded on first call.
+
+    Raises:
+        PluginError: a file in this folder does not hold exactly one encoder named like the file.
+    """
     found: dict[str, PictureEncoder] = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda m: m.name):
         if info.name != "base" and not info.name.startswith("_"):
@@ -33,19 +38,14 @@ def _found() -> dict[str, PictureEncoder]:
     return found
 
 
-@cache
 def all_encoders() -> dict[str, Encoder]:
-    """Every encoder of arrays by name, sorted; loaded on first call.
-
-    Raises:
-        PluginError: a file in this folder does not hold exactly one encoder named like the file.
-    """
-    return {name: encoder for name, encoder in _found().items() if isinstance(encoder, Encoder)}
+    """Every encoder of arrays by name, sorted. Raises what :func:`picture_encoders` raises."""
+    return {name: encoder for name, encoder in picture_encoders().items() if isinstance(encoder, Encoder)}
 
 
 def device_encoder_for(format: str, device: Device) -> DeviceEncoder | None:
     """What writes that format from the memory of that device, or None."""
-    for encoder in _found().values():
+    for encoder in picture_encoders().values():
         if isinstance(encoder, DeviceEncoder) and encoder.format == format and encoder.absence(device) is None:
             return encoder
     return None
@@ -58,7 +58,7 @@ def where_encoded(format: str, device: Device) -> str:
         return f"{found.name} on the device{stay}"
     reasons = [
         encoder.absence(device)
-        for encoder in _found().values()
+        for encoder in picture_encoders().values()
         if isinstance(encoder, DeviceEncoder) and encoder.format == format
     ]
     return f"{encoder_for(format).name} on the CPU" + "".join(f": {reason}" for reason in reasons)

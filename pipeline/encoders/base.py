@@ -7,7 +7,7 @@ never a view of a slot. :class:`Encoder` takes arrays, :class:`DeviceEncoder` wh
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,6 @@ from kernels.device import Device
 from kernels.errors import InputError
 from kernels.formats import PixelFormat
 from kernels.image import MAX_SIDE_PX, DeviceView, Values
-
-if TYPE_CHECKING:
-    from cupy.cuda import Stream
 
 DEFAULT_QUALITY = 80
 
@@ -71,7 +68,7 @@ class PixelEncoder(Protocol):
 class DeviceCoder(Protocol):
     """Encodes pictures in a device's memory, one at a time. One thread at a time, which has activated the device."""
 
-    def encode(self, picture: DeviceView, quality: int, stream: Stream | None = None) -> bytes:
+    def encode(self, picture: DeviceView, quality: int, stream: Any = None) -> bytes:
         """The picture as bytes of the host; blocks until they are there. Behind what is on ``stream``, if given.
 
         Raises:

@@ -20,7 +20,7 @@ from kernels.device import HostDevice
 from kernels.errors import InputError
 from kernels.registry import all_ops
 from pipeline.camera import CameraConfig
-from pipeline.encoders import all_encoders
+from pipeline.encoders import picture_encoders
 from pipeline.engine import Engine
 from pipeline.sources import all_sources, catalogue
 from service.cli import announce, main
@@ -111,7 +111,7 @@ def broken_file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyt
     package = importlib.import_module(BROKEN_FILES[request.param])
     (tmp_path / "broken.py").write_text("# mine\n\nopen('/nowhere/settings')\n")
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
-    caches = (registry._built_in_ops, all_ops, all_sources, all_encoders)
+    caches = (registry._built_in_ops, all_ops, all_sources, picture_encoders)
     for cache in caches:
         cache.cache_clear()
     yield str(tmp_path / "broken.py")
