@@ -139,7 +139,7 @@ export class LivePicture {
 
   #wanted() {
     const split = this.#view === "split";
-    return JSON.stringify({ camera: this.#name, view: split ? "result" : this.#view, width: this.#width(), split });
+    return JSON.stringify({ camera: this.#name, view: split ? "result" : this.#view, width: this.#width(), split, best: this.#ladder()[0] });
   }
 
   #width() {
@@ -150,7 +150,7 @@ export class LivePicture {
 
   #play() {
     this.#playing = this.#wanted();
-    const { split, ...want } = JSON.parse(this.#playing);
+    const { split, best, ...want } = JSON.parse(this.#playing);
     this.#stream.play({ ...want, video: byId("video") });
     if (split) this.#split.play(want);
   }
@@ -170,8 +170,9 @@ export class LivePicture {
 
   #ladder() {
     const wanted = choice.get();
-    // Two views are compared frame by frame: only these say which frame is which.
-    const all = ["webrtc", "websocket", "mjpeg"].filter((name) => name !== "webrtc" || (this.#webrtc && this.#view !== "split"));
+    // Of a video not every frame is numbered, as comparing two views needs; and pixels in a JPEG are nearer to the truth.
+    const video = this.#webrtc && this.#view !== "split" && (wanted === "webrtc" || !(this.#zoom?.scale > 1));
+    const all = video ? ["webrtc", "websocket", "mjpeg"] : ["websocket", "mjpeg"];
     return all.includes(wanted) ? all.slice(all.indexOf(wanted)) : all;
   }
 

@@ -327,13 +327,19 @@ def test_over_webrtc_the_frozen_frame_is_the_one_that_is_named(browser: Browser,
     with opened(browser, service.url, transport="", expected=gone) as page:
         expect(page.locator("#via")).to_have_text("WebRTC")
         expect(page.locator("#age")).to_have_text(re.compile(r"^\d+ ms old$"))
-        for _ in range(3):
+        named = 0
+        for _ in range(6):  # what is said of a frame goes beside it, and may be late or lost
             until(lambda: code(page) is not None, "a picture")
             page.keyboard.press("p")
             until(lambda: viewers(service) == {"card": 0}, "the stream's end")
-            expect(page.locator("#message")).to_contain_text(f"Frozen: frame {code(page)}, ")
+            text = page.locator("#message").inner_text()
+            assert text == "Frozen" or text.startswith(f"Frozen: frame {code(page)}, ")
+            named += text != "Frozen"
+            if named == 2:
+                break
             page.keyboard.press("p")
             until(lambda: viewers(service) == {"card": 1}, "the stream")
+        assert named > 0
 
 
 # Draws frames of its own into the video, as a peer would; it breaks after as many as the address says.
@@ -370,8 +376,13 @@ def test_webrtc_is_taken_where_it_is_offered_and_left_where_it_does_not_come(bro
         until(lambda: abs(float(shown_picture(page)[..., 1].mean()) - 99) < 4, "what the peer drew")
         page.keyboard.press("b")  # views are paired by numbers
         expect(via).to_have_text("WebSocket")
-        page.unroute("**/static/webrtc.js")
         page.keyboard.press("r")
+        expect(via).to_have_text("WebRTC")
+        page.keyboard.press("+")  # pixels are looked at as JPEG has them
+        expect(via).to_have_text("WebSocket")
+        page.keyboard.press("0")
+        expect(via).to_have_text("WebRTC")
+        page.unroute("**/static/webrtc.js")
         offer(page, 0)
         expect(via).to_have_text(re.compile(r"^WebSocket \(WebRTC does not come"))
         until(lambda: code(page) is not None, "its pictures")
