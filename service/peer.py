@@ -99,7 +99,7 @@ class Peer:
         except Exception as error:  # a library's border: its parser raises whatever a line leads it to
             if "send parameters" in str(error):
                 raise NoCodecError("the offer has no H.264 with packetization-mode=1") from None
-            raise BadOfferError(f"the offer cannot be answered: {error or type(error).__name__}") from None
+            raise BadOfferError(f"the offer cannot be answered: {str(error) or type(error).__name__}") from None
         return self._connection.localDescription.sdp
 
     async def until_end(self) -> None:
@@ -246,7 +246,7 @@ def check_offer(offer: str) -> None:
         grouped = {mid for group in description.group if group.semantic == "BUNDLE" for mid in group.items}
         together = len(media) == 1 or all(section.rtp.muxId in grouped for section in media)
     except Exception as error:  # a library's border: its parser raises whatever a line leads it to
-        raise BadOfferError(f"it cannot be read: {error or type(error).__name__}") from None
+        raise BadOfferError(f"it cannot be read: {str(error) or type(error).__name__}") from None
     if len(video) != 1 or video[0].direction not in ("recvonly", "sendrecv"):
         raise BadOfferError("it must have one m=video that receives (a=recvonly)")
     if not secured:
