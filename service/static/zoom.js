@@ -178,7 +178,7 @@ export class Zoom {
     this.#one.drawImage(canvas, sent.column, sent.row, 1, 1, 0, 0, 1, 1);
     const [r, g, b] = this.#one.getImageData(0, 0, 1, 1).data;
     const { column, row } = this.#pixel(width, height);
-    setText(out, `${other ? "source " : ""}x ${column}  y ${row}  R ${r}  G ${g}  B ${b}${canvas.width < width && !other ? "  (scaled down)" : ""}`);
+    setText(out, `${other ? "source " : ""}x ${column} y ${row} RGB ${r} ${g} ${b}${canvas.width < width && !other ? " (scaled down)" : ""}`);
     out.style.setProperty("--value", `rgb(${r} ${g} ${b})`);
     const side = Math.max(RETICLE_PX, pixel * this.scale);
     const { x, y } = this.#on({ u: (column + 0.5) / width, v: (row + 0.5) / height });
