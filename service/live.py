@@ -344,6 +344,8 @@ class Viewer:
         if not self._released:
             self._released = True
             self.finish()
+            if self.sender is not None:
+                self.sender.ended()
             self._hub.release(self)
 
     def statistics(self) -> ViewerStatistics:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from service.connection import Connection
+from service.connection import USER_TIMEOUT_MS, Connection
 from service.picture import Picture
 
 if TYPE_CHECKING:
@@ -88,6 +88,13 @@ class Sender:
         self._viewer.feed.unask(self)
         if self._timer is not None:
             self._timer.cancel()
+
+    def ended(self) -> None:
+        """The connection is gone, or about to be: no further picture, and counted if the client had stopped reading."""
+        self.stop()
+        if self._under_way is not None and self._loop.time() - self._offered_at > 0.9 * USER_TIMEOUT_MS / 1000:
+            self._viewer.feed.tally.cut_off += 1  # by our kernel
+        self._under_way = None
 
     def take(self, picture: Picture, serial: int) -> None:
         """See :class:`service.feed.Taker`."""

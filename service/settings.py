@@ -46,7 +46,7 @@ class Limits(SettingsModel):
         ge=1 << 24,
         description="Host memory for the frames of all cameras; left out: a quarter of the machine's or container's.",
     )
-    send_deadline_s: float = Field(default=10.0, gt=0, le=3600, description="A viewer that takes longer is cut off.")
+    send_deadline_s: float = Field(default=5.0, gt=0, le=3600, description="A viewer that takes longer is cut off.")
 
 
 class Settings(SettingsModel):

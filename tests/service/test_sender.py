@@ -165,6 +165,26 @@ def test_b03_who_does_not_take_a_picture_in_time_is_cut_off_and_counted(camera: 
     run(test)
 
 
+def test_b03_who_is_dropped_by_our_kernel_for_not_reading_is_counted_too(
+    camera: FakeCamera, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.sender.USER_TIMEOUT_MS", 50)
+
+    async def test() -> None:
+        async with hub_of(camera) as hub:
+            stuck, gone = (watching(hub, FakeConnection(full=True)) for _ in range(2))
+            camera.show(0)
+            await until(lambda: hub.statistics("cam").encoded == {"jpeg_cpu": 1})
+            gone.release()
+            assert hub.statistics("cam").cut_off == 0, "it went by itself"
+            await asyncio.sleep(0.1)
+            stuck.release()
+            stuck.release()
+            assert hub.statistics("cam").cut_off == 1
+
+    run(test)
+
+
 def test_b06_the_last_frame_is_repeated(camera: FakeCamera, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.sender.REPEAT_S", 0.05)
 
