@@ -84,6 +84,9 @@ class Sessions:
         except BaseException:
             peer.end("its request was given up")
             raise
+        if "a=candidate:" not in answer:  # a loopback address is none
+            peer.end("there is no way to it")
+            raise Problem(503, "this machine has no address that WebRTC can use", type="urn:pinhole:no-webrtc")
         return peer.id, with_address(answer, self._settings.webrtc_address)
 
     def _start(self, variant: VideoVariant, module: ModuleType) -> Peer:

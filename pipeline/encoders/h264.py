@@ -124,6 +124,7 @@ class H264Stream:
         try:
             return self._with(codec, planes)
         except FFmpegError as error:
+            self._codec = None  # the next picture is tried with a new one
             if self.name == H264.name:
                 raise
             log.warning("NVENC does not work (%s); x264 encodes instead", error)

@@ -12,12 +12,12 @@ import pytest
 from tests.e2e.page import until, viewers
 from tests.helpers.sequence_code import read_codes
 from tests.helpers.server import Server
+from tests.helpers.whep import needs_address
 
 if TYPE_CHECKING:  # not installed everywhere
     from playwright.sync_api import Browser
 
-pytest.importorskip("aiortc")
-pytestmark = pytest.mark.program("chromium")
+pytestmark = [pytest.mark.program("chromium"), needs_address]
 
 # What each frame was said to be, and every fifth one as it was then.
 PLAY = """async ([path, frames]) => {

@@ -48,7 +48,7 @@ def basic(token: str = TOKEN, user: str = "anybody") -> dict[str, str]:
 def routes_of(app: FastAPI) -> Iterator[tuple[str, str]]:
     for route in app.routes:
         for method in sorted(getattr(route, "methods", None) or ()):
-            yield method, getattr(route, "path", "").format(camera="one", index=0, name="page.js")
+            yield method, getattr(route, "path", "").format(camera="one", index=0, name="page.js", session="x")
 
 
 def test_b79_every_route_that_there_is_wants_the_token(guarded: Served) -> None:

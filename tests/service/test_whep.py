@@ -21,7 +21,9 @@ from service.whep import with_address
 from tests.helpers.inprocess import Served, serving
 from tests.helpers.sequence_code import read_codes
 from tests.helpers.server import SMALL_CARD, Client, serve
-from tests.helpers.whep import SDP, Watching, post, watching
+from tests.helpers.whep import SDP, Watching, needs_address, post, watching
+
+pytestmark = needs_address
 
 WRAP = 1 << 32
 ENDS_S = 15
@@ -118,6 +120,7 @@ def test_without_peers_nothing_is_encoded(served: Served) -> None:
     assert encoded(served) <= before + 1  # the one that was being made
 
 
+@pytest.mark.slow
 def test_a_keyframe_that_one_asks_for_comes_once_for_all(served: Served) -> None:
     async def keys(one: Watching, until: int) -> list[int]:
         """The numbers of the keyframes among those that come, up to one."""
@@ -164,6 +167,7 @@ def test_a_peer_that_ends_its_session_is_gone_at_once_and_it_cannot_be_ended_aga
     asyncio.run(watch())
 
 
+@pytest.mark.slow
 def test_a_peer_that_vanishes_is_closed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service.peer, "SILENT_S", 2.0)
 
@@ -326,6 +330,7 @@ def test_where_it_is_not_installed_it_says_so(served: Served, monkeypatch: pytes
     assert "pip install pinhole-vision[webrtc]" in reply.json()["detail"]
 
 
+@pytest.mark.slow
 def test_the_service_ends_at_once_with_peers_and_leaves_nothing() -> None:
     async def watch() -> tuple[int, float]:
         async with several(server, *["/cameras/cam/whep"] * 3) as three:
@@ -337,6 +342,13 @@ def test_the_service_ends_at_once_with_peers_and_leaves_nothing() -> None:
     assert code == 0
     assert seconds < 2
     assert "did not end" not in server.log
+
+
+def test_a_machine_without_an_address_says_so(served: Served, offer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioice.ice.get_host_addresses", lambda use_ipv4, use_ipv6: [])
+    reply = post(served, "/cameras/two/whep", offer)
+    assert reply.status == 503
+    assert "no address" in reply.json()["detail"]
 
 
 class FakeFeed:
