@@ -34,9 +34,12 @@ function recalled() {
   }
 }
 
+export const found = new EventTarget(); // an event of a transport's name: it does not work here
+
 function fail(transport, why, slow) {
   failures.set(transport, { why, slow, until: Date.now() + (slow ? SLOW_FORGET_MS : FORGET_MS) });
   remember("failures", JSON.stringify([...failures].filter(([, failure]) => failure.slow)));
+  found.dispatchEvent(new Event(transport));
 }
 
 function forget() {

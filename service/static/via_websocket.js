@@ -1,5 +1,5 @@
 // Pictures over a WebSocket: of each message a header's length (4 bytes, little endian), the header as JSON, a JPEG.
-import { Broken, Gate, failed, query, watch } from "./stream.js";
+import { Broken, Gate, failed, found, query, watch } from "./stream.js";
 
 const OPEN_MS = 3000;
 const SILENT_MS = 5000; // the service repeats its last picture each second
@@ -42,6 +42,7 @@ function receive(want, show, signal, opens) {
     const end = (error) => {
       silence.end();
       signal.removeEventListener("abort", stop);
+      found.removeEventListener("websocket", stop);
       socket.onmessage = socket.onclose = null;
       socket.close();
       reject(error);
@@ -49,8 +50,10 @@ function receive(want, show, signal, opens) {
     const stop = () => end(new Broken("stopped"));
     const silence = watch(() => end(new Broken(opened ? "went silent" : "does not open", { gaveUp: true })), OPEN_MS);
     signal.addEventListener("abort", stop);
+    found.addEventListener("websocket", stop);
     socket.onopen = () => {
       opened = true;
+      found.removeEventListener("websocket", stop);
       opens();
       silence.touch(SILENT_MS);
     };
