@@ -20,6 +20,15 @@ missing() {
     have curl || echo curl:curl
     have chromium chromium-browser google-chrome || echo chromium:chromium
     have cc gcc clang || echo cc:gcc
+    has_rtsp_server || echo gst-rtsp-server:gir1.2-gst-rtsp-server-1.0
+}
+
+# A library that the distribution's own Python drives.
+has_rtsp_server() {
+    "${SYSTEM_PYTHON:-/usr/bin/python3}" -c '
+import gi
+gi.require_version("GstRtspServer", "1.0")
+from gi.repository import GstRtspServer' >/dev/null 2>&1
 }
 
 lacking=$(missing)
@@ -30,6 +39,13 @@ if [ -n "$lacking" ] && ! [ "$stamp" -nt "$0" ] && apt_allowed; then
     done
     # A compiler without the C library's headers compiles nothing.
     case $lacking in *cc:gcc*) apt_install libc6-dev || true ;; esac
+    case $lacking in
+        *gst-rtsp-server:*)
+            for package in python3-gi gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-ugly; do
+                apt_install "$package" || true
+            done
+            ;;
+    esac
     lacking=$(missing)
 fi
 [ -d "$(dirname "$stamp")" ] && touch "$stamp"

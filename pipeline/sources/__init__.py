@@ -122,7 +122,7 @@ def _path_schemes() -> frozenset[str]:
 
 _BY_NAME = "opencv://?name=URL with % escapes, e.g. opencv://?name=rtsp%3A%2F%2Fhost%2Fstream"
 _OPENED_BY_OPENCV = {
-    **dict.fromkeys(("rtsp", "rtsps", "rtmp", "http", "https", "udp"), _BY_NAME),
+    **dict.fromkeys(("rtmp", "srt", "rtp"), _BY_NAME),
 }
 
 
@@ -164,6 +164,8 @@ def _check_device(parts: SourceUri, field: str, has_name: bool) -> None:
 
 def _make_config(source: SourceType, values: Mapping[str, str], field: str) -> SourceConfig:
     properties = source.Config.model_json_schema()["properties"] if source.Config.model_fields else {}
+    if source.Config.model_config.get("extra") == "allow":  # the others are a server's, and stay in its URL
+        values = {key: value for key, value in values.items() if key in properties}
     for key, value in values.items():
         path = f"{field}?{key[:60]}"
         if key not in properties:

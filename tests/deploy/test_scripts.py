@@ -49,7 +49,12 @@ class Machine:
     def run(self, script: str, *arguments: str, lacking: str = "") -> tuple[int, str, str]:
         done = subprocess.run(
             ["/bin/sh", str(DEPLOY / script), *arguments],
-            env={"PATH": str(self.bin), "HOME": str(self.bin.parent), "LACKING": lacking},
+            env={
+                "PATH": str(self.bin),
+                "HOME": str(self.bin.parent),
+                "LACKING": lacking,
+                "SYSTEM_PYTHON": str(self.bin / "gir1.2-gst-rtsp-server-1.0"),
+            },
             capture_output=True,
             text=True,
             timeout=60,
@@ -132,7 +137,9 @@ def test_programs_are_installed_once(machine: Machine, tmp_path: Path) -> None:
     code, _, error = machine.run("programs.sh", str(tmp_path / "stamp"))
     assert code == 0
     installed = {call.split()[-1] for call in machine.apt_calls() if " install " in call}
-    assert installed == {"ffmpeg", "chromium", "gcc", "libc6-dev"}
+    gstreamer = {f"gstreamer1.0-plugins-{kind}" for kind in ("base", "good", "ugly")}
+    server = {"python3-gi", "gir1.2-gst-rtsp-server-1.0", *gstreamer}
+    assert installed == {"ffmpeg", "chromium", "gcc", "libc6-dev", *server}
     assert "skipped" not in error
     assert machine.run("programs.sh", str(tmp_path / "stamp")) == (0, "", "")
     assert machine.apt_calls() == []

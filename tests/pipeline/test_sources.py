@@ -249,7 +249,7 @@ def test_source_file_that_raises_is_named_with_its_line(tmp_path: Path, monkeypa
     assert f"({tmp_path}/raising_source.py:3) does not load: JSONDecodeError: " in str(caught.value)
 
 
-@pytest.mark.parametrize("uri", ["rtsp://u:geheim@cam/x", "http://cam/stream"])
+@pytest.mark.parametrize("uri", ["rtmp://u:geheim@cam/x", "srt://cam/stream"])
 def test_what_opencv_may_open_is_said_to_be_so(uri: str) -> None:
     error = refusal(uri)
     assert error.field == "camera.uri"
