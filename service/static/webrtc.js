@@ -26,7 +26,8 @@ export async function playWhep({ url, video, onFrame, signal }) {
 
   const frame = (_, { rtpTimestamp } = {}) => {
     clearTimeout(opening);
-    const known = told.get(rtpTimestamp);
+    // Not every browser says which frame it is; the newest that the service told of is that, or the next one.
+    const known = rtpTimestamp === undefined ? [...told.values()].at(-1) : told.get(rtpTimestamp);
     // The age held when the service sent it; since then it has been on its way to the screen.
     onFrame(known ? { ...known.header, age_ms: known.header.age_ms + performance.now() - known.at } : {});
     turn = video.requestVideoFrameCallback(frame);
