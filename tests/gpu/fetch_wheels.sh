@@ -9,7 +9,8 @@ names=(fastapi starlette uvicorn httptools pydantic pydantic-core pydantic-setti
     typing-extensions opentelemetry-api websockets simplejpeg av python-dotenv nvidia-nvjpeg
     hatchling tomlkit trove-classifiers import-linter grimp
     jsonschema jsonschema-specifications referencing rpds-py attrs
-    flask werkzeug itsdangerous blinker jinja2 markupsafe click)
+    flask werkzeug itsdangerous blinker jinja2 markupsafe click
+    aiortc aioice pyee pylibsrtp google-crc32c cryptography cffi pycparser ifaddr dnspython)
 platforms=()
 for platform in manylinux1 manylinux2014 manylinux_2_17 manylinux_2_24 manylinux_2_27 manylinux_2_28 manylinux_2_31 \
     manylinux_2_34 manylinux_2_35; do
