@@ -41,9 +41,9 @@ def reference() -> str:
         "### `WS /cameras/{camera}/ws`",
         *_websocket(),
         "### WHEP's data channel",
-        "A client that opens a data channel `frames` (unordered, no retransmits) with its offer is sent a JSON object for "
-        "each frame, once its packets are on their way: the header of a WebSocket's message, with `rtp`, the frame's RTP "
-        "time stamp (in a browser: `rtpTimestamp` of `requestVideoFrameCallback`).",
+        "A client that opens a data channel `frames` (unordered, no retransmits) with its offer is sent a JSON object "
+        "for each frame, once its packets are on their way: the header of a WebSocket's message, with `rtp`, the "
+        "frame's RTP time stamp (in a browser: `rtpTimestamp` of `requestVideoFrameCallback`).",
         "## Operations",
         "With formulas, their sources, and pictures: [kernels/ops/README.md](../kernels/ops/README.md).",
         *_catalogue(op_catalogue(), "kind"),
