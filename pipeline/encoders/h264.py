@@ -31,7 +31,7 @@ _NVENC = {
     "preset": "p1", "tune": "ull", "profile": "baseline", "zerolatency": "1", "delay": "0", "rc": "cbr",
     "forced-idr": "1",
 }  # fmt: skip
-# BT.601, limited range: what OpenCV's conversion makes, said in the stream.
+# BT.601, limited range, said in the stream.
 _COLOUR = {"colorspace": "smpte170m", "color_primaries": "smpte170m", "color_trc": "smpte170m", "color_range": "tv"}
 
 
@@ -88,7 +88,8 @@ class H264Stream:
         self.force_keyframe = False  # the next one is one
         self._bitrate_bps = bitrate_bps
         self._codec: VideoCodecContext | None = None
-        self._planes: Pixels = np.empty((0, 0), np.uint8)  # I420 of the last picture, plane below plane
+        self._planes = _Planes()  # of the last picture
+        self._drawn = _Planes()
         self._nvenc = os.path.exists("/dev/nvidia0")
 
     def encode(self, pixels: npt.NDArray[Any], quality: int = DEFAULT_QUALITY) -> bytes:
@@ -97,22 +98,22 @@ class H264Stream:
         Raises:
             InputError: another shape, type or size.
         """
-        self._planes = _i420(as_pixels(pixels), self._planes)
-        return self._encode(self._planes)
+        self._planes.fill(as_pixels(pixels))
+        return self._encode(self._planes.array)
 
     def again(self, draw: Callable[[Pixels], None] | None = None) -> bytes:
         """The last picture once more, for who lost it; ``draw`` may write on a copy of it, (H, W, 3) BGR."""
-        planes = self._planes
-        if draw is not None:
-            picture = cv2.cvtColor(planes, cv2.COLOR_YUV2BGR_I420)
-            draw(picture)  # type: ignore[arg-type]
-            planes = _i420(picture, np.empty((0, 0), np.uint8))  # type: ignore[arg-type]
-        return self._encode(planes)
+        if draw is None:
+            return self._encode(self._planes.array)
+        picture = np.asarray(cv2.cvtColor(self._planes.array, cv2.COLOR_YUV2BGR_I420), np.uint8)
+        draw(picture)
+        self._drawn.fill(picture)
+        return self._encode(self._drawn.array)
 
     @property
     def empty(self) -> bool:
         """True before the first picture."""
-        return self._planes.size == 0
+        return self._planes.array.size == 0
 
     def _encode(self, planes: Pixels) -> bytes:
         from av.error import FFmpegError
@@ -182,20 +183,42 @@ class H264Stream:
         self._codec = None
 
 
-def _i420(picture: Pixels, out: Pixels) -> Pixels:
-    """BT.601 limited range, (H * 3 / 2, W) with both sides made even; in ``out`` where that has the shape."""
-    height, width = picture.shape[:2]
-    if height % 2 or width % 2:
-        picture = cv2.copyMakeBorder(picture, 0, height % 2, 0, width % 2, cv2.BORDER_REPLICATE)  # type: ignore[assignment]
+class _Planes:
+    """A picture's planes as the encoder takes them, in memory that is kept: BT.601 limited range, I420."""
+
+    def __init__(self) -> None:
+        self.array: Pixels = np.empty((0, 0), np.uint8)  # (H * 3 / 2, W), plane below plane; both sides even
+        self._half: Pixels = self.array
+        self._chroma: Pixels = self.array
+
+    def fill(self, picture: Pixels) -> None:
+        """(H, W) grey, (H, W, 3) BGR or (H, W, 4) BGRA. Chroma is that of the mean of four pixels."""
         height, width = picture.shape[:2]
-    shape = (height * 3 // 2, width)
-    out = out if out.shape == shape else np.empty(shape, np.uint8)
-    if picture.ndim == 2:
-        cv2.LUT(picture, _LIMITED, out[:height])
-        out[height:] = 128
-    else:
-        cv2.cvtColor(picture, cv2.COLOR_BGRA2YUV_I420 if picture.shape[2] == 4 else cv2.COLOR_BGR2YUV_I420, out)
-    return out
+        if height % 2 or width % 2:
+            padded = cv2.copyMakeBorder(picture, 0, height % 2, 0, width % 2, cv2.BORDER_REPLICATE)
+            picture = np.asarray(padded, np.uint8)
+            height, width = picture.shape[:2]
+        if self.array.shape != (height * 3 // 2, width):
+            self.array = np.empty((height * 3 // 2, width), np.uint8)
+        if picture.ndim == 2:
+            cv2.LUT(picture, _LIMITED, self.array[:height])
+            self.array[height:] = 128
+            return
+        if picture.shape[2] == 4:
+            picture = np.asarray(cv2.cvtColor(picture, cv2.COLOR_BGRA2BGR), np.uint8)
+        cv2.cvtColor(picture, cv2.COLOR_BGR2YUV_I420, self.array)  # its chroma is the upper left pixel's alone
+        shape = (height // 2, width // 2)
+        if self._half.shape[:2] != shape:
+            self._half, self._chroma = np.empty((*shape, 3), np.uint8), np.empty((*shape, 2), np.uint8)
+        cv2.resize(picture, shape[::-1], self._half, interpolation=cv2.INTER_AREA)
+        cv2.transform(self._half, _CHROMA, self._chroma)
+        below = self.array[height:].reshape(2, *shape)
+        cv2.split(self._chroma, [below[0], below[1]])
 
 
 _LIMITED = np.array([(v * 219 + 127) // 255 + 16 for v in range(256)], np.uint8)
+# ITU-R BT.601-7, 2.5: (B, G, R, 1) to Cb and Cr, codes 16 to 240.
+_CHROMA = np.array([
+    [112, -112 * 0.587 / 0.886, -112 * 0.299 / 0.886, 128 * 255],
+    [-112 * 0.114 / 0.701, -112 * 0.587 / 0.701, 112, 128 * 255],
+], np.float32) / np.float32(255)  # fmt: skip

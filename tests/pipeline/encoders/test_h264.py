@@ -80,6 +80,19 @@ def test_colours_are_those_that_were_given(colour: tuple[int, int, int]) -> None
     assert np.abs(frame.to_ndarray(format="bgr24")[24, 32].astype(int) - colour).max() <= 3
 
 
+def test_chroma_is_that_of_the_mean_of_four_pixels() -> None:
+    """Stripes of one pixel, red and blue: to the eye, and in 4:2:0, they are purple whichever comes first."""
+    for stripes in (((0, 0, 255), (255, 0, 0)), ((255, 0, 0), (0, 0, 255))):
+        given = np.empty((64, 64, 3), np.uint8)
+        given[:, 0::2], given[:, 1::2] = stripes
+        planes = Decoder()(push(H264().open(20_000_000), given)).to_ndarray()
+        chroma = planes[64:].reshape(2, 32, 32)[:, 8:24, 8:24].mean(axis=(1, 2))
+        blue, red = 127.5, 127.5
+        grey = 0.299 * red + 0.114 * blue
+        expected = [128 + 224 * (blue - grey) / 1.772 / 255, 128 + 224 * (red - grey) / 1.402 / 255]
+        assert np.abs(chroma - expected).max() < 3
+
+
 def test_rows_with_padding_and_alpha_are_the_same_picture() -> None:
     given = picture(64, 48)
     padded = np.full((48, 80, 3), 255, np.uint8)
