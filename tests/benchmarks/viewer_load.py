@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.viewer_load PORT KIND COUNT WARM_UP_S SECONDS
 
-KIND is ``mjpeg`` or ``websocket``. Each viewer reads as fast as it can and looks at nothing but the header of each
-frame; bodies are read into one buffer for all. Prints one line of JSON: for each viewer how many frames ended within
-the SECONDS after the WARM_UP_S, the same as numbers (each once), bytes, and the gaps between frames; and the age that
-the header gave each. Times are of this process's monotonic clock.
+KIND is ``mjpeg``, ``websocket`` or ``ustreamer``. Each viewer reads as fast as it can and looks at nothing but the
+header of each frame; bodies are read into one buffer for all. Prints one line of JSON: for each viewer how many frames
+ended within the SECONDS after the WARM_UP_S, the same as numbers (each once), bytes, and the gaps between frames; and
+the age that the header gave each. Times are of this process's monotonic clock.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ class Load:
             self._poll.register(connection.fileno(), select.EPOLLIN)
 
     def _request(self, port: int) -> bytes:
+        if self.kind == "ustreamer":
+            return f"GET /stream?extra_headers=1 HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
         if self.kind == "mjpeg":
             return f"GET /cameras/cam/stream HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode()
         upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
@@ -107,11 +109,11 @@ class Load:
             end = head.find(b"\r\n\r\n")
             if end < 0:
                 return -1
-            if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.1 101")):
+            if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.0 200", b"HTTP/1.1 101")):
                 raise SystemExit(f"refused: {head[:200]!r}")
             viewer.opened = True
             return end + 4
-        return self._begin_part(viewer, head) if self.kind == "mjpeg" else self._begin_message(viewer, head)
+        return self._begin_message(viewer, head) if self.kind == "websocket" else self._begin_part(viewer, head)
 
     def _begin_part(self, viewer: Viewer, head: bytes) -> int:
         end = head.find(b"\r\n\r\n")
@@ -119,7 +121,11 @@ class Load:
             return -1
         fields = dict(line.split(b": ", 1) for line in head[:end].split(b"\r\n") if b": " in line)
         viewer.left = int(fields[b"Content-Length"])
-        self._note(viewer, int(fields.get(b"X-Frame-Sequence", -1)), float(fields.get(b"X-Frame-Age-Ms", 0)))
+        if self.kind == "ustreamer":  # it numbers nothing
+            age_ms = 1e3 * float(fields[b"X-UStreamer-Latency"])
+            self._note(viewer, viewer.sequence + 1, age_ms)
+        else:
+            self._note(viewer, int(fields.get(b"X-Frame-Sequence", -1)), float(fields.get(b"X-Frame-Age-Ms", 0)))
         return end + 4
 
     def _begin_message(self, viewer: Viewer, head: bytes) -> int:
