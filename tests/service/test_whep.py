@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib.util
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -22,6 +23,7 @@ from tests.helpers.inprocess import Served, serving
 from tests.helpers.sequence_code import read_codes
 from tests.helpers.server import SMALL_CARD, Client, serve
 from tests.helpers.whep import SDP, Watching, needs_address, post, watching
+from tests.leaks import no_leaks
 
 pytestmark = needs_address
 
@@ -168,7 +170,7 @@ def test_a_peer_that_ends_its_session_is_gone_at_once_and_it_cannot_be_ended_aga
 
 
 @pytest.mark.slow
-def test_a_peer_that_vanishes_is_closed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_b09_a_peer_that_vanishes_is_closed(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service.peer, "SILENT_S", 2.0)
 
     async def watch() -> None:
@@ -183,20 +185,20 @@ def test_a_peer_that_vanishes_is_closed(served: Served, monkeypatch: pytest.Monk
     asyncio.run(watch())
 
 
-def test_who_never_connects_gives_its_place_back(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service.peer, "CONNECT_S", 0.3)
-
-    async def ask() -> None:
-        one = Watching(served, "/cameras/two/whep")
-        reply = await asyncio.to_thread(post, served, one.path, await one.offer())
-        assert reply.status == 201
-        assert peers(served) == 1
-        await asyncio.to_thread(served.until, lambda: peers(served) == 0, ENDS_S)
-        assert encoded_before == encoded(served), "nobody was there to see it"
-        await one.peer.close()
-
-    encoded_before = encoded(served)
-    asyncio.run(ask())
+def test_b09_who_asks_and_never_connects_leaves_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service.peer, "CONNECT_S", 0.5)
+    made_before = encoded(served)
+    offer = asyncio.run(good_offer())
+    with no_leaks():
+        for _ in range(20):
+            assert post(served, "/cameras/two/whep", offer).status == 201
+        assert peers(served) > 0
+        served.until(lambda: not served.context.sessions._tasks, ENDS_S)
+    assert peers(served) == 0
+    assert encoded(served) <= made_before + 1, "nobody was there to see it"  # and one that was being made before
+    gc.collect()
+    kept = [one for one in gc.get_objects() if isinstance(one, (service.peer.Peer, service.peer._Track))]
+    assert len(kept) == 0, "and its memory is free"
 
 
 async def good_offer(codec: str = "video/H264") -> str:
