@@ -118,11 +118,10 @@ def test_b03_one_that_reads_too_little_is_cut_off_by_the_deadline_and_counted() 
         served.until(lambda: served.metric("pinhole_viewers") == 0)
 
 
-@pytest.mark.parametrize("query", ["?quality=95", "?quality=80"])
-def test_b04_a_slow_reader_is_never_late(large: Server, query: str) -> None:
+def test_b04_a_slow_reader_is_never_late(large: Server) -> None:
     """It reads a frame each 200 ms of a camera of 30 fps; each must be of the last moments, not of a queue."""
     lags, ages = [], []
-    with StreamClient(large.port, f"/stream{query}", chunks=lambda: 16384, rcvbuf=16384) as client:
+    with StreamClient(large.port, "/stream?quality=95", chunks=lambda: 16384, rcvbuf=16384) as client:
         parts = client.parts()
         for _ in range(12):
             time.sleep(0.2)
