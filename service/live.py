@@ -287,11 +287,6 @@ class Viewer:
         self._serial = self.feed.serial
         return self.feed.current
 
-    async def pause(self, seconds: float) -> None:
-        """Sleep, but not longer than the stream lasts."""
-        if seconds > 0:
-            await asyncio.wait((self._stop,), timeout=seconds)
-
     def delivered(self, picture: Picture) -> None:
         """Account for a picture that the kernel has all of since just now."""
         tally = self.feed.tally

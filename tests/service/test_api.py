@@ -402,7 +402,8 @@ def test_openapi_loads_and_covers_the_routes(served: Served) -> None:
     assert set(paths["/api/v1/cameras/{camera}/chain"]) == {"get", "put"}
     assert set(paths["/api/v1/cameras/{camera}/chain/{index}"]) == {"patch"}
     parameters = {p["name"]: p["schema"] for p in paths["/cameras/{camera}/stream"]["get"]["parameters"]}
-    assert set(parameters) == {"camera", "view", "quality", "width", "fps"}
+    of_ustreamer = {"extra_headers", "advance_headers", "dual_final_frames", "key"}
+    assert set(parameters) == {"camera", "view", "quality", "width", "fps"} | of_ustreamer
     assert parameters["quality"] == {"type": "integer", "minimum": 1, "maximum": 100, "default": 80}
     assert parameters["view"]["enum"] == ["result", "source"]
     identities = [operation["operationId"] for path in paths.values() for operation in path.values()]
