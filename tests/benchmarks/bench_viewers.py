@@ -217,7 +217,7 @@ def watch_hostile(seconds: float, picture: Path, log: Path) -> Hostile:
     with served(picture, log) as (pid, client):
         process = psutil.Process(pid)
         client.get("/snapshot")
-        time.sleep(2)
+        time.sleep(2)  # and as here, no connection is open
         descriptors = process.num_fds()
         command = [sys.executable, "-m", "tests.benchmarks.hostile_viewers", str(client.port), str(seconds)]
         with child(command, log, subprocess.PIPE) as load:
@@ -230,10 +230,10 @@ def watch_hostile(seconds: float, picture: Path, log: Path) -> Hostile:
         time.sleep(2)
         encoded = client.metric("pinhole_frames_encoded_total")
         time.sleep(1)
-        return Hostile(
-            json.loads(line), client.metric("pinhole_viewers"), process.num_fds() - descriptors,
-            client.metric("pinhole_frames_encoded_total") - encoded, ran,
-        )  # fmt: skip
+        encoded = client.metric("pinhole_frames_encoded_total") - encoded
+        viewers = client.metric("pinhole_viewers")
+        time.sleep(1)  # the connection of the last question is closed by then
+        return Hostile(json.loads(line), viewers, process.num_fds() - descriptors, encoded, ran)
 
 
 def hostile_table(result: Hostile) -> str:
