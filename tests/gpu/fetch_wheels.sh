@@ -10,7 +10,7 @@ names=(fastapi starlette uvicorn httptools pydantic pydantic-core pydantic-setti
     hatchling tomlkit trove-classifiers import-linter grimp
     jsonschema jsonschema-specifications referencing rpds-py attrs
     flask werkzeug itsdangerous blinker jinja2 markupsafe click
-    aiortc aioice pyee pylibsrtp google-crc32c cryptography cffi pycparser ifaddr dnspython)
+    aiortc aioice pyee pylibsrtp google-crc32c cryptography cffi pycparser ifaddr dnspython pyopenssl)
 platforms=()
 for platform in manylinux1 manylinux2014 manylinux_2_17 manylinux_2_24 manylinux_2_27 manylinux_2_28 manylinux_2_31 \
     manylinux_2_34 manylinux_2_35; do

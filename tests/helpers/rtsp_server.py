@@ -36,7 +36,8 @@ def main() -> None:
         factory.set_permissions(permissions)
     server.get_mount_points().add_factory("/test", factory)
     server.attach(None)
-    print("ready", flush=True)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     GLib.MainLoop().run()
 
 
